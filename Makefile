@@ -1,0 +1,57 @@
+# Two commands: `make demo` and `make test`. Every install goes through constraints.txt.
+.DELETE_ON_ERROR:
+.PHONY: demo test quick slow core-only lint study bench clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+CORE := .venv-core
+PYTHON ?= python3
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
+STAMPS := pyproject.toml constraints.txt
+NAME ?= simulations
+
+demo: $(VENV)/.demo  ## the paper's motivating example: a table, a verdict, two pictures
+	$(BIN)/localma demo --out demo
+
+test: lint quick core-only  ## everything that a change must pass
+
+lint: $(VENV)/.dev  ## formatting, lint rules, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+quick: $(VENV)/.dev  ## tests, contracts, doctests, the README's code, the layers
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
+
+slow: $(VENV)/.dev  ## the tests too long for every change
+	$(BIN)/pytest -m slow
+
+core-only: $(CORE)/.test  ## the same tests where no extra is installed
+	$(CORE)/bin/pytest -n 2 --dist loadgroup -m "not slow" --no-header
+
+study: $(VENV)/.dev  ## make study NAME=simulations
+	$(BIN)/python -m studies run $(NAME)
+
+bench: $(VENV)/.dev  ## speed and memory beside what a user would write instead
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) $(CORE) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(CORE)/bin/python:
+	$(PYTHON) -m venv $(CORE)
+
+$(VENV)/.demo: $(VENV)/bin/python $(STAMPS)
+	$(BIN)/python $(PIP_INSTALL) -e '.[cli,plot]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python $(STAMPS)
+	$(BIN)/python $(PIP_INSTALL) -e '.[dev]'
+	touch $@ $(VENV)/.demo
+
+$(CORE)/.test: $(CORE)/bin/python $(STAMPS)
+	$(CORE)/bin/python $(PIP_INSTALL) -e '.[test]'
+	touch $@

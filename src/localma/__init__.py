@@ -1,0 +1,1 @@
+"""Localized model averaging: learn how far to trust each trained model for this input."""

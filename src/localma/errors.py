@@ -1,0 +1,66 @@
+"""The few exceptions of localma; each is also one that users already catch.
+
+Every message states the rule, the value received and the way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class LocalMAError(Exception):
+    """Root of every error that localma raises on purpose."""
+
+
+class InvalidInputError(LocalMAError, ValueError):
+    """The caller's data or parameters break a rule that the message states."""
+
+
+class CandidateError(LocalMAError, ValueError):
+    """A candidate failed, or returned what no candidate may return.
+
+    Parameters
+    ----------
+    message : str
+        The rule, the value received, the way out.
+    candidate : str
+        Name of the candidate in its pool.
+    """
+
+    def __init__(self, message: str, *, candidate: str) -> None:
+        super().__init__(message)
+        self.candidate = candidate
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The keyword-only argument would be lost on the way back from a worker process.
+        return _candidate_error, (str(self), self.candidate)
+
+
+def _candidate_error(message: str, candidate: str) -> CandidateError:
+    return CandidateError(message, candidate=candidate)
+
+
+class FileFormatError(LocalMAError, ValueError):
+    """A saved model does not have the form that its schema version promises."""
+
+
+class UntrustedFileError(LocalMAError, ValueError):
+    """A saved model asks for code or addresses that only `trust=True` may follow."""
+
+
+class MissingDependencyError(LocalMAError, ImportError):
+    """An optional package is not installed; the message names the extra that brings it."""
+
+
+def unknown_name(kind: str, received: object, known: Iterable[str]) -> InvalidInputError:
+    """Build the error for a name that is not in a registry, with the nearest known one.
+
+    >>> str(unknown_name("loss", "squared", ["squared_error", "poisson"]))
+    "Unknown loss 'squared'; did you mean 'squared_error'? Known: 'poisson', 'squared_error'."
+    """
+    names = sorted(known)
+    near = get_close_matches(str(received), names, n=1, cutoff=0.4)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    listed = ", ".join(repr(name) for name in names)
+    return InvalidInputError(f"Unknown {kind} {received!r}{hint} Known: {listed}.")

@@ -1,0 +1,74 @@
+"""How a sample is split: any scikit-learn splitter, or a number of shuffled folds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, check_cv
+
+from localma.errors import InvalidInputError
+
+Rows = NDArray[np.intp]
+Fold = tuple[Rows, Rows]
+
+
+def make_folds(
+    cv: Any,
+    y: NDArray[Any],
+    groups: Any = None,
+    *,
+    classification: bool = False,
+    random_state: Any = None,
+) -> list[Fold]:
+    """Split rows into (train, test) pairs; the test parts need not cover every row.
+
+    An integer means shuffled folds: stratified by label for classification, by whole groups
+    where `groups` are given. A splitter or an iterable of pairs is taken as it is.
+
+    >>> [test.tolist() for train, test in make_folds(2, np.arange(4), random_state=0)]
+    [[2, 3], [0, 1]]
+    """
+    n = len(y)
+    if isinstance(cv, (int, np.integer)):
+        _check_number(int(cv), n if groups is None else len(np.unique(groups)), groups is not None)
+        cv = _splitter(int(cv), groups, classification, random_state)
+    else:
+        cv = check_cv(cv, y, classifier=classification)
+    folds = [(np.asarray(a), np.asarray(b)) for a, b in cv.split(np.empty((n, 0)), y, groups)]
+    for number, (train, test) in enumerate(folds):
+        _check_fold(number, train, test)
+    return folds
+
+
+def _splitter(number: int, groups: Any, classification: bool, random_state: Any) -> Any:
+    if groups is not None:
+        return GroupKFold(number, shuffle=True, random_state=random_state)
+    if classification:
+        return StratifiedKFold(number, shuffle=True, random_state=random_state)
+    return KFold(number, shuffle=True, random_state=random_state)
+
+
+def _check_number(number: int, available: int, grouped: bool) -> None:
+    what = "groups" if grouped else "rows"
+    if number < 2:
+        raise InvalidInputError(f"cv must be at least 2 folds, got {number}; pass cv=2 or more.")
+    if number > available:
+        raise InvalidInputError(
+            f"{available} {what} cannot be split into cv={number} folds; "
+            f"pass cv={max(available, 2)} or fewer, or more {what}."
+        )
+
+
+def _check_fold(number: int, train: Rows, test: Rows) -> None:
+    if not len(train) or not len(test):
+        raise InvalidInputError(
+            f"Each fold needs rows to train on and rows to judge by; fold {number} of cv has "
+            f"{len(train)} and {len(test)}. Use another splitter or fewer folds."
+        )
+    if np.intersect1d(train, test).size:
+        raise InvalidInputError(
+            f"The rows that judge may not be trained on; fold {number} of cv has "
+            f"{np.intersect1d(train, test).size} rows in both parts. Use another splitter."
+        )
