@@ -8,10 +8,10 @@ from types import ModuleType
 from localma.errors import MissingDependencyError
 
 
-def optional(module: str, *, extra: str) -> ModuleType:
-    """Import an optional package, or say which extra brings it.
+def optional(module: str, *, extra: str | None) -> ModuleType:
+    """Import an optional package, or say which extra, or which package, to install.
 
-    >>> optional("json", extra="none").dumps([1])
+    >>> optional("json", extra=None).dumps([1])
     '[1]'
     """
     try:
@@ -20,7 +20,9 @@ def optional(module: str, *, extra: str) -> ModuleType:
         # A missing module inside an installed package is that package's fault: let it show.
         if error.name is None or module.split(".")[0] != error.name.split(".")[0]:
             raise
+        package = module.split(".")[0]
+        wanted = package if extra is None else f"'localma[{extra}]'"
         raise MissingDependencyError(
-            f"This needs the package {module.split('.')[0]!r}, which is not installed; "
-            f"install it with: pip install 'localma[{extra}]'"
+            f"This needs the package {package!r}, which is not installed; "
+            f"install it with: pip install {wanted}"
         ) from error

@@ -1,0 +1,178 @@
+"""Bare predictions: an array, a dict by name or a data frame in place of the models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from localma.frames import column_names, column_values, dense
+from localma.candidates.labels import (
+    Labels,
+    align,
+    as_labels,
+    listed,
+    places_of,
+    unknown_classes,
+    warn_unknown_classes,
+)
+from localma.candidates.names import check_names, check_same_names, numbered
+from localma.candidates.outputs import Array, Task, as_prediction, check_task_name, stacked
+from localma.errors import InvalidInputError
+
+
+def read_predictions(
+    predictions: Any,
+    *,
+    n_rows: int,
+    task: Task,
+    names: Sequence[str] | None = None,
+    classes: Any = None,
+) -> tuple[tuple[str, ...], Array]:
+    """Bring bare predictions to one array P, checked, in the order of `names`.
+
+    Parameters
+    ----------
+    predictions : array (n, M) or (n, M, K); dict from name to (n,) or (n, K); or a data frame
+        with one column per candidate. In classification with two classes, (n, M) and (n,) hold
+        the probability of the second; a frame (n, K) in a dict has the class labels as columns.
+    n_rows : rows that there must be.
+    task : "regression" or "classification".
+    names : names that there must be, or None. Predictions that carry names are put in this
+        order; an array has none, and its columns are taken to be in this order.
+    classes : (K,) labels of the last axis, in classification.
+
+    Returns
+    -------
+    names : tuple of M strings
+    P : (n, M), or (n, M, K) for several outputs and for classification
+
+    Examples
+    --------
+    >>> names, P = read_predictions({"b": [1.0], "a": [2.0]}, n_rows=1, task="regression",
+    ...                             names=["a", "b"])
+    >>> names, P.tolist()
+    (('a', 'b'), [[2.0, 1.0]])
+    """
+    check_task_name(task)
+    labels = _labels(task, classes)
+    received, columns = _split(predictions, n_rows)
+    if received is None:
+        received = _names_of_array(len(columns), names)
+    by_name = dict(zip(check_names(received), columns, strict=True))
+    if names is not None:
+        check_same_names(received, names)
+    ordered = tuple(received if names is None else names)
+    _warn_of_missing_labels(by_name, labels)
+    checked = [_column(by_name[name], name, n_rows, labels) for name in ordered]
+    return ordered, stacked(checked, ordered, n_rows)
+
+
+def _labels(task: Task, classes: Any) -> Labels | None:
+    if task == "regression":
+        return None
+    if classes is None:
+        raise InvalidInputError(
+            "Bare predictions of probabilities need the classes of their last axis; received none."
+        )
+    return as_labels(classes)
+
+
+def _split(predictions: Any, n: int) -> tuple[tuple[Any, ...] | None, list[Any]]:
+    """Names, where there are any, and the predictions of each candidate."""
+    if isinstance(predictions, Mapping):
+        for name, values in predictions.items():
+            _check_rows(values, n, f"predictions of candidate {name!r}")
+        received: tuple[Any, ...] | None = tuple(predictions)
+        columns = list(predictions.values())
+    else:
+        _check_rows(predictions, n, "predictions")
+        found = column_names(predictions)
+        received = None if found is None else check_names(found)
+        columns = (
+            _columns(predictions)
+            if received is None
+            else [column_values(predictions, name) for name in received]
+        )
+    if not columns:
+        raise InvalidInputError("predictions must hold at least one candidate; received none.")
+    return received, columns
+
+
+def _check_rows(values: Any, n: int, what: str) -> None:
+    try:
+        rows = len(values)
+    except TypeError:
+        raise InvalidInputError(
+            f"{what} must be an array, a dict from name to array or a data frame; received "
+            f"{type(values).__name__}."
+        ) from None
+    if rows != n:
+        raise InvalidInputError(
+            f"{what} must have the rows of X in the same order; X has {n} rows and {what} {rows}."
+        )
+
+
+def _columns(predictions: Any) -> list[Any]:
+    try:
+        P = np.asarray(predictions)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"predictions must have shape (n, M) or (n, M, K); received rows of unequal length "
+            f"({error}): make one column per candidate."
+        ) from error
+    if P.ndim not in (2, 3):
+        raise InvalidInputError(
+            f"predictions must have shape (n, M) or (n, M, K); received {P.shape}: make one "
+            "column per candidate."
+        )
+    return [P[:, m] for m in range(P.shape[1])]
+
+
+def _names_of_array(M: int, names: Sequence[str] | None) -> tuple[str, ...]:
+    if names is None:
+        return numbered(M)
+    if len(names) != M:
+        raise InvalidInputError(
+            f"predictions must have one column for each of the {len(names)} candidates "
+            f"{', '.join(repr(name) for name in names)}; received {M} columns."
+        )
+    return tuple(names)
+
+
+def _column(values: Any, name: str, n: int, classes: Labels | None) -> Array:
+    columns = column_names(values)
+    if columns is None:
+        return as_prediction(values, name=name, n=n, classes=classes)
+    if classes is None:
+        return as_prediction(dense(values), name=name, n=n, classes=None)
+    own = _own_labels(columns, name, classes)
+    checked = as_prediction(dense(values), name=name, n=n, classes=own)
+    return align(checked, places_of(own, classes), len(classes))
+
+
+def _warn_of_missing_labels(by_name: Mapping[str, Any], classes: Labels | None) -> None:
+    """One warning for all data frames that lack the column of some class."""
+    if classes is None:
+        return
+    named = {name: column_names(values) for name, values in by_name.items()}
+    missing = {
+        name: unknown_classes(_own_labels(columns, name, classes).tolist(), classes)
+        for name, columns in named.items()
+        if columns is not None
+    }
+    warn_unknown_classes(missing)
+
+
+def _own_labels(columns: list[Any], name: str, classes: Labels) -> Labels:
+    known = {
+        str(label): label for label in classes.tolist()
+    }  # names of columns may be strings only
+    for column in columns:
+        if str(column) not in known:
+            raise InvalidInputError(
+                f"predictions of candidate {name!r} have a column {column!r}, which is not among "
+                f"the classes {listed(classes)}: name the columns after the classes."
+            )
+    return as_labels([known[str(column)] for column in columns])

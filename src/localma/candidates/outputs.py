@@ -1,0 +1,192 @@
+"""What a candidate may return: real, finite, one row per row, probabilities that sum to one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localma.frames import column_names, dense
+from localma.candidates.labels import Labels, listed
+from localma.errors import CandidateError, InvalidInputError
+
+Array = NDArray[np.floating]
+Task = Literal["regression", "classification"]
+
+SUM_TOLERANCE = 1e-3  # a float32 softmax over a thousand classes stays well within
+LEAST_SUM, GREATEST_SUM = 1.0 - SUM_TOLERANCE, 1.0 + SUM_TOLERANCE
+ROUNDING = 1e-6  # 1 - p of a probability that float32 rounded up is this little below zero
+
+
+def check_task_name(task: str) -> None:
+    """Refuse a task that no candidate has."""
+    if task not in get_args(Task):
+        raise InvalidInputError(
+            f"task must be 'regression' or 'classification'; received {task!r}."
+        )
+
+
+def as_prediction(output: Any, *, name: str, n: int, classes: Labels | None) -> Array:
+    """Check what a candidate returned for n rows and bring it to its one shape.
+
+    Parameters
+    ----------
+    output : what the candidate returned.
+    name : name of the candidate, for the error.
+    n : number of rows that it was given.
+    classes : (K,) labels of its columns in classification, None in regression.
+
+    Returns
+    -------
+    Array
+        (n,) or (n, K) for regression, (n, K) for classification.
+
+    >>> as_prediction([[1.0], [2.0]], name="north", n=2, classes=None).tolist()
+    [1.0, 2.0]
+    >>> as_prediction([0.25], name="north", n=1, classes=np.array(["no", "yes"])).tolist()
+    [[0.75, 0.25]]
+    """
+    values = _real_array(_by_label(output, classes), name)
+    if classes is None:
+        values = _shape_regression(values, name, n)
+        _check_finite(values, name)
+        return values
+    return _probabilities(values, name, n, classes)
+
+
+def _by_label(output: Any, classes: Labels | None) -> Any:
+    """Order the columns of a returned data frame by class label, where they are labels."""
+    if classes is None or isinstance(output, np.ndarray):
+        return output
+    names = column_names(output)
+    if names is None:
+        return output
+    columns, wanted = [str(name) for name in names], [str(label) for label in classes.tolist()]
+    values = dense(output)
+    if sorted(columns) != sorted(wanted):
+        return values
+    return values[:, [columns.index(label) for label in wanted]]
+
+
+def _real_array(output: Any, name: str) -> Array:
+    try:
+        values = np.asarray(output)
+    except Exception as error:
+        raise CandidateError(
+            f"Candidate {name!r} returned a {type(output).__name__} that is no array of numbers "
+            f"({error}); return an array of shape (n,) or (n, K).",
+            candidate=name,
+        ) from error
+    if values.dtype.kind not in "biuf":
+        example = f", such as {values.flat[0]!r}" if values.size else ""
+        raise CandidateError(
+            f"Candidate {name!r} returned values of dtype {values.dtype}{example}; predictions "
+            "must be real numbers: convert them, for example with .astype(float).",
+            candidate=name,
+        )
+    return values.astype(np.float64, copy=False)
+
+
+def _shape_regression(values: Array, name: str, n: int) -> Array:
+    if values.shape == (n,):
+        return values
+    if values.ndim == 2 and values.shape[0] == n and values.shape[1] > 0:
+        return values[:, 0] if values.shape[1] == 1 else values
+    raise CandidateError(
+        f"Candidate {name!r} returned shape {values.shape}; expected ({n},) or ({n}, 1), "
+        f"or ({n}, K) for K outputs.",
+        candidate=name,
+    )
+
+
+def _probabilities(values: Array, name: str, n: int, classes: Labels) -> Array:
+    K = len(classes)
+    second_only = K == 2 and values.shape in ((n,), (n, 1))
+    if not second_only and values.shape != (n, K):
+        also = f", or ({n},) for the probability of {classes.tolist()[1]!r}" if K == 2 else ""
+        raise CandidateError(
+            f"Candidate {name!r} returned shape {values.shape}; expected ({n}, {K}), one column "
+            f"of probabilities for each of its classes {listed(classes)}{also}.",
+            candidate=name,
+        )
+    if second_only:
+        _check_finite(values, name)
+        second = _within_zero_and_one(values, name).reshape(n)
+        return np.column_stack([1.0 - second, second])
+    sums = values.sum(axis=1)
+    if values.min() >= 0.0 and sums.min() >= LEAST_SUM and sums.max() <= GREATEST_SUM:
+        return values  # which no NaN passes; the checks below only say what is wrong
+    _check_finite(values, name)
+    values = _within_zero_and_one(values, name)
+    _check_sums(values, name, classes)
+    return values
+
+
+def _check_finite(values: Array, name: str) -> None:
+    finite = np.isfinite(values)
+    if finite.all():
+        return
+    bad = ~finite if values.ndim == 1 else ~finite.all(axis=1)
+    what = "NaN" if np.isnan(values).any() else "infinity"
+    raise CandidateError(
+        f"Candidate {name!r} returned {what} in {bad.sum()} of the {len(values)} rows it was "
+        f"given, first in row {bad.argmax()}; predictions must be finite: fill or leave out "
+        "those rows, or leave out the candidate.",
+        candidate=name,
+    )
+
+
+def _within_zero_and_one(values: Array, name: str) -> Array:
+    low, high = values.min(), values.max()
+    if low >= 0.0 and high <= 1.0:
+        return values
+    if low < -ROUNDING or high > GREATEST_SUM:
+        bad = (values < -ROUNDING) | (values > GREATEST_SUM)
+        row = np.argwhere(bad)[0][0]
+        raise CandidateError(
+            f"Candidate {name!r} returned {values[bad][0]:.6g} as a probability in row {row} of "
+            f"the {len(values)} it was given; probabilities lie between 0 and 1: turn scores "
+            "into probabilities first, for example with a softmax.",
+            candidate=name,
+        )
+    return np.clip(values, 0.0, 1.0)
+
+
+def _check_sums(values: Array, name: str, classes: Labels) -> None:
+    sums = values.sum(axis=1)
+    off = np.abs(sums - 1.0)
+    row = off.argmax()
+    if off[row] > SUM_TOLERANCE:
+        raise CandidateError(
+            f"Candidate {name!r} returned probabilities that sum to {sums[row]:.6g} in row {row} "
+            f"of the {len(values)} it was given; over its classes {listed(classes)} they must sum "
+            f"to one (within {SUM_TOLERANCE:g}): divide each row by its sum.",
+            candidate=name,
+        )
+
+
+def stacked(columns: Sequence[Array | None], names: Sequence[str], n: int) -> Array:
+    """Put the predictions of M candidates side by side: (n, M), or (n, M, K).
+
+    None stands for a candidate that was not asked, and becomes zeros.
+
+    >>> stacked([np.array([1.0, 2.0]), None], ["a", "b"], 2).tolist()
+    [[1.0, 0.0], [2.0, 0.0]]
+    """
+    shapes = {name: c.shape[1:] for name, c in zip(names, columns, strict=True) if c is not None}
+    first = next(iter(shapes), None)
+    shape = () if first is None else shapes[first]
+    other = next((name for name in shapes if shapes[name] != shape), None)
+    if other is not None:
+        K, K_other = [(*shapes[name], 1)[0] for name in (first, other) if name is not None]
+        raise InvalidInputError(
+            f"All candidates must have the same number of outputs; candidate {first!r} has {K} "
+            f"and candidate {other!r} has {K_other}."
+        )
+    P = np.zeros((n, len(columns), *shape))
+    for m, values in enumerate(columns):
+        if values is not None:
+            P[:, m] = values
+    return P

@@ -1,0 +1,191 @@
+"""Bare predictions: array, dict or data frame, ordered by name and aligned by label."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from localma.candidates import Pool
+from localma.errors import CandidateError, InvalidInputError
+
+P = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+FRAMES = pytest.mark.parametrize("kind", ["pandas", "polars"])
+
+
+def read(predictions: Any, **options: Any) -> tuple[tuple[str, ...], np.ndarray]:
+    return Pool.from_predictions(predictions, **{"n_rows": 3, "task": "regression"} | options)
+
+
+def frame(kind: str, **columns: Any) -> Any:
+    return pytest.importorskip(kind).DataFrame(columns)
+
+
+def test_arrays() -> None:
+    names, values = read(P)
+    assert names == ("candidate_0", "candidate_1")
+    assert_array_equal(values, P)
+    names, values = read(P.tolist(), names=["north", "south"])
+    assert names == ("north", "south")
+    assert_array_equal(values, P)
+
+
+def test_arrays_with_several_outputs() -> None:
+    cube = np.arange(12.0).reshape(3, 2, 2)
+    assert_array_equal(read(cube)[1], cube)
+    assert_array_equal(read(P[:, :, None])[1], P)
+
+
+@settings(max_examples=30, deadline=None)
+@given(order=st.permutations(["a", "b", "c", "d"]), K=st.integers(1, 3))
+def test_dicts_are_ordered_by_name(order: list[str], K: int) -> None:
+    cube = np.arange(12.0 * K).reshape(3, 4, K)
+    by_name = {name: cube[:, "abcd".index(name)] for name in order}
+    names, values = read(by_name, names=list("abcd"))
+    assert names == ("a", "b", "c", "d")
+    assert_array_equal(values, cube[:, :, 0] if K == 1 else cube)
+    assert read(by_name)[0] == tuple(order)
+
+
+@FRAMES
+def test_frames_are_ordered_by_name(kind: str) -> None:
+    data = frame(kind, south=P[:, 1], north=P[:, 0])
+    assert read(data)[0] == ("south", "north")
+    names, values = read(data, names=("north", "south"))
+    assert names == ("north", "south")
+    assert_array_equal(values, P)
+
+
+@FRAMES
+def test_a_dict_of_frames_holds_several_outputs(kind: str) -> None:
+    data = {"north": frame(kind, y1=P[:, 0], y2=P[:, 1])}
+    assert_array_equal(read(data)[1], P[:, None, :])
+
+
+@pytest.mark.parametrize(
+    ("predictions", "options", "words"),
+    [
+        (
+            P[:2],
+            {},
+            r"predictions must have the rows of X in the same order; X has 3 rows and pred",
+        ),
+        ({"a": P[:2, 0]}, {}, r"predictions of candidate 'a' must have the rows of X in the same "),
+        (
+            P[:, 0],
+            {},
+            r"predictions must have shape \(n, M\) or \(n, M, K\); received \(3,\): make",
+        ),
+        ([[1.0], [1.0, 2.0], [3.0]], {}, r"received rows of unequal length .*: make one column"),
+        (3.0, {}, r"predictions must be an array, a dict from name to array or a data frame; rec"),
+        (None, {}, r"predictions must be an array.*received NoneType\."),
+        ({}, {}, r"predictions must hold at least one candidate; received none\."),
+        ({1: P[:, 0]}, {}, r"Names of candidates must be strings that are not empty; received 1"),
+        (
+            P,
+            {"names": ["a", "b", "c"]},
+            r"predictions must have one column for each of the 3 candidates 'a', 'b', 'c'; "
+            r"received 2 columns\.",
+        ),
+        (
+            {"north": P[:, 0]},
+            {"names": ["north", "south"]},
+            r"predictions must have every candidate; 'south' missing: add the predictions of "
+            r"these candidates, or fit again without them\.",
+        ),
+        (
+            {"north": P[:, 0], "suoth": P[:, 1]},
+            {"names": ["north", "south"]},
+            r"Unknown candidate 'suoth'; did you mean 'south'\?",
+        ),
+        (P, {"task": "rank"}, r"task must be 'regression' or 'classification'; received 'rank'\."),
+        (P, {"task": "classification"}, r"Bare predictions of probabilities need the classes of"),
+    ],
+)
+def test_bad_predictions_are_refused(predictions: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        read(predictions, **options)
+
+
+@pytest.mark.parametrize(
+    ("predictions", "words"),
+    [
+        (P * [1.0, np.nan], r"Candidate 'candidate_1' returned NaN in 3 of the 3 rows"),
+        ({"a": ["x", "y", "z"]}, r"Candidate 'a' returned values of dtype <U1"),
+        (
+            {"a": np.zeros((3, 1, 1))},
+            r"Candidate 'a' returned shape \(3, 1, 1\); expected \(3,\) or",
+        ),
+    ],
+)
+def test_bad_values_are_refused_by_name(predictions: Any, words: str) -> None:
+    with pytest.raises(CandidateError, match=words):
+        read(predictions)
+
+
+def test_outputs_must_agree() -> None:
+    with pytest.raises(InvalidInputError, match=r"candidate 'a' has 1 and candidate 'b' has 2\."):
+        read({"a": P[:, 0], "b": P})
+
+
+# --- classification ----------------------------------------------------------------------------
+
+PROBABILITIES = np.array([[[0.9, 0.1]], [[0.2, 0.8]], [[0.5, 0.5]]])
+
+
+def classify(predictions: Any, classes: Any = ("no", "yes"), **options: Any) -> np.ndarray:
+    return read(predictions, task="classification", classes=list(classes), **options)[1]
+
+
+def test_probabilities_of_all_or_of_the_second_class() -> None:
+    assert_array_equal(classify(PROBABILITIES), PROBABILITIES)
+    np.testing.assert_allclose(classify(PROBABILITIES[:, :, 1]), PROBABILITIES, rtol=1e-12)
+    np.testing.assert_allclose(classify({"a": PROBABILITIES[:, 0, 1]}), PROBABILITIES, rtol=1e-12)
+
+
+def test_the_last_axis_must_be_the_classes() -> None:
+    with pytest.raises(CandidateError, match=r"expected \(3, 3\), one column of probabilities"):
+        classify(PROBABILITIES, classes="abc")
+
+
+@FRAMES
+def test_frames_are_aligned_by_label(kind: str) -> None:
+    swapped = {"a": frame(kind, yes=PROBABILITIES[:, 0, 1], no=PROBABILITIES[:, 0, 0])}
+    assert_array_equal(classify(swapped), PROBABILITIES)
+    numbers = {"a": frame(kind, **{"1": PROBABILITIES[:, 0, 1], "0": PROBABILITIES[:, 0, 0]})}
+    assert_array_equal(classify(numbers, classes=[0, 1]), PROBABILITIES)
+
+
+@FRAMES
+def test_a_class_without_a_column_is_zero_with_one_warning(kind: str) -> None:
+    half = np.full(3, 0.5)
+    given = {"a": frame(kind, yes=half, no=half), "b": frame(kind, maybe=half, no=half)}
+    with pytest.warns(UserWarning, match="does not know") as caught:
+        values = classify(given, classes=["maybe", "no", "yes"])
+    assert [str(w.message) for w in caught] == [
+        "Candidate 'a' does not know the class 'maybe'; candidate 'b' does not know the class "
+        "'yes': a class that a candidate does not know gets probability zero from it."
+    ]
+    assert_array_equal(values[0], [[0.0, 0.5, 0.5], [0.5, 0.5, 0.0]])
+
+
+@FRAMES
+def test_a_column_that_is_no_class_is_refused(kind: str) -> None:
+    given = {"a": frame(kind, p_no=np.full(3, 0.5), yes=np.full(3, 0.5))}
+    with pytest.raises(
+        InvalidInputError,
+        match=r"predictions of candidate 'a' have a column 'p_no', which is not among the classes "
+        r"'no', 'yes': name the columns after the classes\.",
+    ):
+        classify(given)
+
+
+@FRAMES
+def test_a_frame_of_two_classes_holds_the_probability_of_the_second(kind: str) -> None:
+    given = frame(kind, south=PROBABILITIES[:, 0, 0], north=PROBABILITIES[:, 0, 1])
+    values = classify(given, names=["north", "south"])
+    np.testing.assert_allclose(values[:, 0], PROBABILITIES[:, 0], rtol=1e-12)
