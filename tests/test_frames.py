@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
+from localma.errors import InvalidInputError
 from localma.frames import (
     column_names,
     column_values,
@@ -19,7 +20,6 @@ from localma.frames import (
     positions_of,
     take_rows,
 )
-from localma.errors import InvalidInputError
 
 VALUES = np.arange(12.0).reshape(4, 3)
 NAMES = ["a", "b", "c"]

@@ -1,1 +1,18 @@
 """Localized model averaging: learn how far to trust each trained model for this input."""
+
+from __future__ import annotations
+
+from localma.candidates import Column, CrossFitted, as_candidate
+from localma.estimators import LocalMAClassifier, LocalMARegressor
+from localma.persistence import load
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Column",
+    "CrossFitted",
+    "LocalMAClassifier",
+    "LocalMARegressor",
+    "as_candidate",
+    "load",
+]

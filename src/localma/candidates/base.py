@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from localma.frames import ColumnKey, n_rows, pick_columns, take_rows
 from localma.candidates.labels import Labels, as_labels
 from localma.candidates.outputs import Array, Task, as_prediction
 from localma.errors import CandidateError, InvalidInputError, LocalMAError
+from localma.frames import ColumnKey, n_rows, pick_columns, take_rows
 
 Inputs = Sequence[ColumnKey] | Callable[[Any], Any] | None
 Recipe = dict[str, Any]

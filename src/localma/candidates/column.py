@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from localma.candidates.base import Candidate, Recipe
+from localma.candidates.outputs import Task
+from localma.errors import InvalidInputError
 from localma.frames import (
     ColumnKey,
     column_names,
     column_values,
     missing_column,
 )
-from localma.candidates.outputs import Task
-from localma.errors import InvalidInputError
 
 
 class Column(Candidate):

@@ -17,10 +17,10 @@ from sklearn.utils.validation import has_fit_parameter
 
 from localma.candidates.base import Candidate, Inputs
 from localma.candidates.estimator import EstimatorCandidate, refuse_classifier
-from localma.frames import n_rows, take_rows
 from localma.candidates.labels import align, places_of
 from localma.candidates.outputs import Array, Task
 from localma.errors import CandidateError, InvalidInputError
+from localma.frames import n_rows, take_rows
 
 Covered = NDArray[np.bool_]
 

@@ -12,10 +12,10 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from localma.candidates.base import Candidate, Inputs
-from localma.frames import column_names, pick_columns
 from localma.candidates.labels import Labels, as_labels
 from localma.candidates.outputs import Array, Task
 from localma.errors import InvalidInputError
+from localma.frames import column_names, pick_columns
 
 
 class EstimatorCandidate(Candidate):

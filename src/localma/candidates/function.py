@@ -7,9 +7,9 @@ from inspect import ismethod
 from typing import Any
 
 from localma.candidates.base import Candidate, Inputs, Recipe
-from localma.imports import import_name, import_object
 from localma.candidates.outputs import Task
 from localma.errors import InvalidInputError
+from localma.imports import import_name, import_object
 
 
 class FunctionCandidate(Candidate):

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from localma.frames import column_names, column_values, dense
 from localma.candidates.labels import (
     Labels,
     align,
@@ -20,6 +19,7 @@ from localma.candidates.labels import (
 from localma.candidates.names import check_names, check_same_names, numbered
 from localma.candidates.outputs import Array, Task, as_prediction, check_task_name, stacked
 from localma.errors import InvalidInputError
+from localma.frames import column_names, column_values, dense
 
 
 def read_predictions(

@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.frames import column_names, dense
 from localma.candidates.labels import Labels, listed
 from localma.errors import CandidateError, InvalidInputError
+from localma.frames import column_names, dense
 
 Array = NDArray[np.floating]
 Task = Literal["regression", "classification"]

@@ -12,14 +12,6 @@ from sklearn.model_selection import check_cv
 from localma.candidates.base import Candidate
 from localma.candidates.column import Column
 from localma.candidates.crossfitted import Covered, CrossFitted
-from localma.frames import (
-    ColumnKey,
-    column_names,
-    drop_columns,
-    n_rows,
-    positions_of,
-    take_rows,
-)
 from localma.candidates.given import read_predictions
 from localma.candidates.infer import as_candidate
 from localma.candidates.labels import (
@@ -34,6 +26,14 @@ from localma.candidates.labels import (
 from localma.candidates.names import check_names, made_unique
 from localma.candidates.outputs import Array, Task, check_task_name, stacked
 from localma.errors import InvalidInputError, unknown_name
+from localma.frames import (
+    ColumnKey,
+    column_names,
+    drop_columns,
+    n_rows,
+    positions_of,
+    take_rows,
+)
 
 Mask = NDArray[np.bool_]
 

@@ -1,0 +1,545 @@
+"""The estimators: where predictions of candidates and weights of a gate meet.
+
+``fit``: validate -> ``P = pool.predict(X)`` -> global weights -> gate.
+``predict``: ``W = gate(X)``, ``P = pool.predict(X)``, the local average of P under W.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from os import PathLike
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from localma.candidates import Pool
+from localma.candidates.outputs import Task
+from localma.combine import local_average
+from localma.errors import InvalidInputError, unknown_name
+from localma.features import GateFeatures
+from localma.folds import Fold, make_folds
+from localma.frames import CONTAINERS, column_names, n_rows, named_columns
+from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate
+from localma.losses import Loss, check_predictions, check_targets, get_loss, is_registered, try_loss
+from localma.selection import LocalityGain
+
+Array = NDArray[np.floating]
+Mask = NDArray[np.bool_]
+
+GATES: dict[str, Callable[[], Gate]] = {
+    "auto": ShrunkGate,
+    "local": MLPGate,
+    "global": GlobalGate,
+    "equal": EqualGate,
+    "paper": MLPGate.paper,
+}
+
+
+class _LocalMA(BaseEstimator):
+    """What the regressor and the classifier share; they differ in targets and outputs."""
+
+    _task: ClassVar[Task]
+    gate_: Gate
+    pool_: Pool | None
+    candidate_names_: tuple[str, ...]
+
+    def __init__(
+        self,
+        candidates: Any = None,
+        *,
+        loss: str | Loss = "squared_error",
+        gate: str | Gate = "auto",
+        gate_features: Any = None,
+        cv: Any = 5,
+        random_state: Any = None,
+    ) -> None:
+        self.candidates = candidates
+        self.loss = loss
+        self.gate = gate
+        self.gate_features = gate_features
+        self.cv = cv
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        predictions: Any = None,
+        groups: Any = None,
+    ) -> Self:
+        """Learn how far to trust each candidate for each input.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p), or whatever the candidates and `gate_features` take
+        y : array of shape (n,), or (n, K) for regression with several outputs
+        sample_weight : array of shape (n,), optional
+        predictions : optional
+            What the candidates say about X, where they need not run: an array (n, M) or
+            (n, M, K), a dict of arrays by name, or a data frame with a column per candidate.
+        groups : array of shape (n,), optional
+            Passed to the splitter `cv` wherever rows are split.
+
+        Returns
+        -------
+        self
+        """
+        self.loss_ = get_loss(self.loss)
+        random = check_random_state(self.random_state)
+        gate = self._make_gate(random)
+        y = self._check_target(y)  # first, since it forgets the names of features
+        X = self._check_inputs(X, reset=True)
+        _check_rows(n_rows(X), len(y))
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
+            if not sample_weight.any():
+                raise InvalidInputError(
+                    f"Some row must have a positive sample weight; all {len(y)} are zero."
+                )
+        pool = None if self.candidates is None else Pool(self.candidates, task=self._task).expand(X)
+        hidden = () if pool is None else pool.prediction_columns(X)
+        self.gate_features_ = GateFeatures(self.gate_features, hidden).fit(X, y)
+        inputs = self.gate_features_.transform(X)
+        if pool is None:
+            self.pool_ = None
+            P = self._read(predictions, y)
+        folds = self._make_folds(pool, gate, y, groups, random)
+        if pool is not None:
+            P, sample_weight = self._fit_pool(pool, X, y, sample_weight, predictions, folds, random)
+        self._fit_gate(gate, inputs, P, y, sample_weight, folds)
+        return self
+
+    def predict_weights(self, X: Any, *, return_support: bool = False) -> Any:
+        """Weight of each candidate for each row.
+
+        Parameters
+        ----------
+        X : (n, p)
+        return_support : whether to return as well how much of the local part was used: one
+            within the labelled sample, falling to zero away from it, where the weights are global.
+
+        Returns
+        -------
+        weights : (n, M), non-negative, each row summing to one; a data frame with the
+            candidates' names as columns under ``set_output(transform="pandas")`` or "polars".
+        support : (n,), where asked for
+        """
+        X = self._check_inputs(X, reset=False)
+        inputs = self.gate_features_.transform(X)
+        weights = self._named(self.gate_.predict_weights(inputs), X)
+        return (weights, self.gate_.support(inputs)) if return_support else weights
+
+    def weight_band(self, X: Any, level: float = 0.9) -> tuple[Any, Any]:
+        """Band of the weights, from the gates of the folds and of the restarts: two (n, M).
+
+        With gate="auto". Containers as in `predict_weights`.
+        """
+        X = self._check_inputs(X, reset=False)
+        low, high = self._evidence().weight_band(self.gate_features_.transform(X), level)
+        return self._named(low, X), self._named(high, X)
+
+    @property
+    def locality_gain_(self) -> LocalityGain:
+        """Held-out risk of the global weights minus that of the whole procedure, with its error."""
+        return self._evidence().locality_gain_
+
+    @property
+    def path_(self) -> dict[str, list[Any]]:
+        """The path of gates that was judged, as columns of a table."""
+        return self._evidence().path_
+
+    @property
+    def verdict_(self) -> str:
+        """What local weights are worth here, in one sentence."""
+        return self._evidence().verdict_
+
+    def candidate_predictions(self, X: Any) -> Any:
+        """What each candidate says: (n, M), or (n, M, K) with several outputs or classes.
+
+        The classes of a classifier are in the order of `classes_`.
+        """
+        X = self._check_inputs(X, reset=False)
+        P = self._ask(X)
+        return self._named(P, X) if P.ndim == 2 else P
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Choose the container of `predict_weights`: "default", "pandas" or "polars"."""
+        if transform is not None:
+            if transform not in CONTAINERS:
+                raise unknown_name("output container", transform, CONTAINERS)
+            self._sklearn_output_config = {"transform": transform}
+        return self
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted model to one file, without pickle; `localma.load` reads it."""
+        from localma.persistence import save
+
+        save(self, path)
+
+    def __sklearn_clone__(self) -> Self:
+        # scikit-learn's own clone recurses into lists and dicts and strips fitted candidates.
+        parameters = self.get_params(deep=False)
+        kept = {name: parameters.pop(name) for name in ("candidates", "loss")}
+        twin = type(self)(**kept, **{name: clone(v, safe=False) for name, v in parameters.items()})
+        for name in ("_metadata_request", "_sklearn_output_config", "_skl_callbacks"):
+            if name in vars(self):
+                setattr(twin, name, copy.copy(vars(self)[name]))
+        return twin
+
+    def _evidence(self) -> ShrunkGate:
+        check_is_fitted(self)
+        if not isinstance(self.gate_, ShrunkGate):
+            raise AttributeError(
+                "Only gate='auto' (or a ShrunkGate) judges its weights on held-out rows; this "
+                f"model was fitted with {type(self.gate_).__name__}."
+            )
+        return self.gate_
+
+    def _check_target(self, y: Any) -> Any:
+        """Validate y: numbers (n,) or (n, K) for regression, labels (n,) for classification."""
+        raise NotImplementedError
+
+    def _gate_outputs(self, P: Array, y: Any) -> tuple[Array, Array]:
+        """Predictions (n, M, K) and targets (n, K) on the scale on which the loss acts."""
+        raise NotImplementedError
+
+    def _classes(self, y: Any) -> Any:
+        """Labels of the last axis of predictions, once the pool or y is known; else None."""
+        return None
+
+    def _make_gate(self, random: np.random.RandomState) -> Gate:
+        """Make a gate of our own to fit, seeded unless the user seeded theirs."""
+        if isinstance(self.gate, Gate):
+            gate: Gate = clone(self.gate)
+        elif isinstance(self.gate, str) and self.gate in GATES:
+            gate = GATES[self.gate]()
+            if isinstance(gate, ShrunkGate):
+                gate.set_params(cv=self.cv)
+        elif isinstance(self.gate, str):
+            raise unknown_name("gate", self.gate, GATES)
+        else:
+            raise InvalidInputError(
+                f"gate must be one of {', '.join(map(repr, GATES))}, or a Gate object such as "
+                f"MLPGate(hidden=(32,)); received {self.gate!r}."
+            )
+        seed = int(random.randint(np.iinfo(np.int32).max))
+        if gate.get_params().get("random_state", seed) is None:
+            gate.set_params(random_state=seed)
+        return gate
+
+    def _make_folds(
+        self, pool: Pool | None, gate: Gate, y: Any, groups: Any, random: np.random.RandomState
+    ) -> list[Fold] | None:
+        """Split the sample where the gate or a model of one's own needs it; they share folds."""
+        if not gate.needs_folds and not (pool is not None and pool.has_own_models):
+            return None
+        own = gate.get_params(deep=False).get("cv")
+        classification = self._task == "classification"
+        cv = self.cv if own is None else own
+        return make_folds(cv, y, groups, classification=classification, random_state=random)
+
+    def _check_inputs(self, X: Any, *, reset: bool) -> Any:
+        """Record or check the features' names and number; plain numbers become an array."""
+        if not reset:
+            check_is_fitted(self)
+        if self.gate_features is None and column_names(X) is None:
+            return validate_data(self, X, reset=reset)
+        return validate_data(self, X, reset=reset, skip_check_array=True)
+
+    def _read(self, predictions: Any, y: Any) -> Array:
+        """Take bare predictions in place of candidates."""
+        if predictions is None:
+            raise InvalidInputError(
+                "There is nothing to combine: candidates is None and no predictions were given. "
+                "Pass candidates={'name': fitted_model, ...}, or fit(X, y, predictions=P)."
+            )
+        self.candidate_names_, P = Pool.from_predictions(
+            predictions, n_rows=len(y), task=self._task, classes=self._classes(y)
+        )
+        return P
+
+    def _fit_pool(
+        self,
+        pool: Pool,
+        X: Any,
+        y: Any,
+        sample_weight: Array | None,
+        predictions: Any,
+        folds: list[Fold] | None,
+        random: np.random.RandomState,
+    ) -> tuple[Array, Array | None]:
+        """Predictions of the sample, and weights that leave out rows without held-out ones."""
+        pool.check_labels(y)
+        fitted, held_out, covered = pool.fit(
+            X, y, cv=folds, sample_weight=sample_weight, random_state=random
+        )
+        self.pool_, self.candidate_names_ = fitted, fitted.names
+        if predictions is not None:
+            _refuse_own_models(pool)
+            return self._given(predictions, len(y), self._classes(y)), sample_weight
+        P = fitted.predict(X, given=held_out)
+        if covered.all():
+            return P, sample_weight
+        # Such rows keep their place, so that folds stay valid, and get a finite prediction.
+        P[~covered] = P[covered].mean(axis=0)
+        return P, covered * (1.0 if sample_weight is None else sample_weight)
+
+    def _fit_gate(
+        self,
+        gate: Gate,
+        inputs: Array,
+        P: Array,
+        y: Any,
+        sample_weight: Array | None,
+        folds: list[Fold] | None,
+    ) -> None:
+        outputs, targets = self._gate_outputs(P, y)
+        self._check_domains(outputs, targets)
+        constant = GlobalGate().fit(
+            inputs, outputs, targets, loss=self.loss_, sample_weight=sample_weight
+        )
+        self.global_weights_ = constant.weights_
+        self.gate_ = gate.fit(
+            inputs,
+            outputs,
+            targets,
+            loss=self.loss_,
+            sample_weight=sample_weight,
+            global_weights=self.global_weights_,
+            folds=folds,
+        )
+
+    def _check_domains(self, outputs: Array, targets: Array) -> None:
+        if outputs.shape[2] != targets.shape[1]:
+            raise InvalidInputError(
+                f"Predictions and target must have as many outputs: the candidates give "
+                f"{outputs.shape[2]}, y has {targets.shape[1]}. Pass y of shape (n, K) with "
+                "candidates that return (n, K)."
+            )
+        check_targets(self.loss_, targets)
+        check_predictions(self.loss_, outputs, self.candidate_names_)
+        if not is_registered(self.loss_):
+            try_loss(self.loss_, targets, outputs.mean(axis=1))
+
+    def _weights(self, X: Any) -> Array:
+        return self.gate_.predict_weights(self.gate_features_.transform(X))
+
+    def _ask(self, X: Any, only: Mask | None = None) -> Array:
+        """Predictions of the pool: (n, M) or (n, M, K)."""
+        if self.pool_ is None:
+            raise InvalidInputError(
+                "This model was fitted on predictions alone and has no candidates to run; pass "
+                f"predictions= of {', '.join(map(repr, self.candidate_names_))}."
+            )
+        return self.pool_.predict(X, only=only)
+
+    def _given(self, predictions: Any, n: int, classes: Any) -> Array:
+        """Bare predictions, checked against the candidates' names: (n, M) or (n, M, K)."""
+        _, P = Pool.from_predictions(
+            predictions, n_rows=n, task=self._task, names=self.candidate_names_, classes=classes
+        )
+        return P
+
+    def _mixture(self, X: Any, predictions: Any) -> Array:
+        """The localized average ``sum_m w_m(x) f_m(x)``: (n,) or (n, K)."""
+        X = self._check_inputs(X, reset=False)
+        W = self._weights(X)
+        if predictions is not None:
+            return local_average(W, self._given(predictions, n_rows(X), self._classes(None)))
+        # The gate needs no prediction, so a candidate without a say in a row need not run on it.
+        silent = W == 0
+        return local_average(W, self._ask(X, only=~silent if silent.any() else None))
+
+    def _named(self, values: Array, X: Any) -> Any:
+        """Values (n, M) in the container that `set_output` asks for, columns named by candidate."""
+        own = getattr(self, "_sklearn_output_config", {})
+        container = own.get("transform", get_config()["transform_output"])
+        return named_columns(values, self.candidate_names_, container, like=X)
+
+
+class LocalMARegressor(RegressorMixin, _LocalMA):
+    """Localized model averaging for regression: ``f(x) = sum_m w_m(x) f_m(x)``.
+
+    Parameters
+    ----------
+    candidates : dict of name -> model, or list of models or (name, model) pairs
+        Fitted scikit-learn estimators, functions, `Column`, `CrossFitted`, or anything that
+        `as_candidate` takes. They are never refitted or cloned. None with `predictions=`.
+    loss : str or Loss, default="squared_error"
+        What to minimise, on the scale of the predictions; see `localma.losses`.
+    gate : str or Gate, default="auto"
+        Where the weights come from: "auto" (local as far as held-out rows support it), "local"
+        (a network), "global" (constant weights on the simplex), "equal", "paper" (the paper's
+        network and optimiser), or a Gate object.
+    gate_features : list of columns, transformer or function of X, optional
+        What the gate sees. By default all columns that hold no predictions.
+    cv : int or splitter, default=5
+        Folds for candidates of one's own and for gates that choose by cross-fitting. An integer
+        means shuffled folds; groups and time are respected through scikit-learn's splitters.
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    gate_ : the fitted gate; pool_ : the candidates, None where only predictions were given
+    global_weights_ : (M,) the best constant weights
+    candidate_names_ : tuple of M names
+    locality_gain_, path_, verdict_ : with gate="auto", what local weights are worth, the path of
+        gates that was judged, and the verdict in one sentence
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.linspace(-2, 2, 200)[:, None]
+    >>> left, right = lambda X: -X[:, 0], lambda X: X[:, 0]
+    >>> model = LocalMARegressor({"left": left, "right": right}, random_state=0)
+    >>> model.fit(X, np.abs(X[:, 0])).predict_weights([[-1.5], [1.5]]).round().tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+
+    _task: ClassVar[Task] = "regression"
+
+    def predict(self, X: Any, predictions: Any = None) -> Array:
+        """Average the candidates with the weights of each row.
+
+        Parameters
+        ----------
+        X : (n, p)
+        predictions : what the candidates say about X, where they are not to be run here.
+
+        Returns
+        -------
+        prediction : (n,), or (n, K) with several outputs
+        """
+        return self._mixture(X, predictions)
+
+    def _check_target(self, y: Any) -> Array:
+        y = validate_data(self, X="no_validation", y=y, multi_output=True, y_numeric=True)
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = column_or_1d(y, warn=True)
+        return y.astype(np.float64, copy=False)
+
+    def _gate_outputs(self, P: Array, y: Array) -> tuple[Array, Array]:
+        if self.loss_.name == "cross_entropy":
+            raise InvalidInputError(
+                "Loss 'cross_entropy' needs labels; received a regression. Use "
+                "LocalMAClassifier, or loss='bernoulli' for targets and predictions in [0, 1]."
+            )
+        return (P if P.ndim == 3 else P[:, :, None]), (y if y.ndim == 2 else y[:, None])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class LocalMAClassifier(ClassifierMixin, _LocalMA):
+    """Localized model averaging for classification: ``p(x) = sum_m w_m(x) p_m(x)``.
+
+    Candidates are aligned by class label, never by the position of a column.
+
+    Parameters
+    ----------
+    candidates : dict of name -> model, or list of models or (name, model) pairs
+        Fitted classifiers, functions that state their classes
+        (``as_candidate(function, classes=[...])``), `Column`, `CrossFitted`.
+    loss : str or Loss, default="cross_entropy"
+        "cross_entropy" needs only the probability of the observed class; any other loss acts
+        on all K probabilities against the indicator of the class ("brier").
+    gate, gate_features, cv, random_state : as in `LocalMARegressor`
+
+    Attributes
+    ----------
+    classes_ : (K,) sorted union of the classes that the candidates know
+    gate_, pool_, global_weights_, candidate_names_ : as in `LocalMARegressor`
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from localma import as_candidate
+    >>> X = np.linspace(-1, 1, 100)[:, None]
+    >>> optimist = as_candidate(lambda X: np.full(len(X), 0.9), classes=["no", "yes"])
+    >>> pessimist = as_candidate(lambda X: np.full(len(X), 0.1), classes=["no", "yes"])
+    >>> model = LocalMAClassifier({"o": optimist, "p": pessimist}, random_state=0)
+    >>> model.fit(X, np.where(X[:, 0] > 0, "yes", "no")).predict([[-0.9], [0.9]]).tolist()
+    ['no', 'yes']
+    """
+
+    _task: ClassVar[Task] = "classification"
+
+    def __init__(
+        self,
+        candidates: Any = None,
+        *,
+        loss: str | Loss = "cross_entropy",
+        gate: str | Gate = "auto",
+        gate_features: Any = None,
+        cv: Any = 5,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            candidates,
+            loss=loss,
+            gate=gate,
+            gate_features=gate_features,
+            cv=cv,
+            random_state=random_state,
+        )
+
+    def predict_proba(self, X: Any, predictions: Any = None) -> Array:
+        """Probabilities of the classes, in the order of `classes_`: (n, K)."""
+        probabilities = np.clip(self._mixture(X, predictions), 0.0, None)
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
+
+    def predict(self, X: Any, predictions: Any = None) -> NDArray[Any]:
+        """Most probable class of each row: (n,)."""
+        labels = np.argmax(self.predict_proba(X, predictions), axis=1)
+        return np.asarray(self.classes_[labels])
+
+    def _check_target(self, y: Any) -> NDArray[Any]:
+        y = validate_data(self, X="no_validation", y=y)
+        check_classification_targets(y)
+        return np.asarray(y)
+
+    def _classes(self, y: Any) -> NDArray[Any]:
+        if y is not None:
+            known = None if self.pool_ is None else self.pool_.classes
+            self.classes_ = np.unique(y) if known is None else known
+        return self.classes_
+
+    def _gate_outputs(self, P: Array, y: NDArray[Any]) -> tuple[Array, Array]:
+        observed = np.searchsorted(self._classes(y), y)
+        if self.loss_.name == "cross_entropy":
+            return np.take_along_axis(P, observed[:, None, None], axis=2), np.ones((len(y), 1))
+        return P, np.eye(len(self.classes_))[observed]
+
+
+def _check_rows(n_inputs: int, n_targets: int) -> None:
+    if n_inputs != n_targets:
+        raise InvalidInputError(
+            f"X and y must have as many rows; X has {n_inputs} and y has {n_targets}."
+        )
+    if n_targets < 2:
+        raise InvalidInputError(
+            f"Weights cannot be learnt from n_samples={n_targets}; pass at least 2 labelled rows."
+        )
+
+
+def _refuse_own_models(pool: Pool) -> None:
+    if pool.has_own_models:
+        raise InvalidInputError(
+            "A CrossFitted candidate makes its own predictions of the sample; predictions= would "
+            "replace them. Leave predictions= out, or give fitted candidates only."
+        )

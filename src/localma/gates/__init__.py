@@ -1,0 +1,26 @@
+"""Gates: functions from inputs to the simplex. Equal, global and local are three of one kind."""
+
+from __future__ import annotations
+
+from localma.gates.base import Gate, Job
+from localma.gates.equal import EqualGate
+from localma.gates.global_ import GlobalGate
+from localma.gates.mlp import MLPGate
+from localma.gates.shrunk import ShrunkGate
+from localma.gates.theory import theorem_architecture
+
+GATE_CLASSES: dict[str, type[Gate]] = {
+    kind.__name__: kind for kind in (EqualGate, GlobalGate, MLPGate, ShrunkGate)
+}
+"""The gates that a saved model may name."""
+
+__all__ = [
+    "GATE_CLASSES",
+    "EqualGate",
+    "Gate",
+    "GlobalGate",
+    "Job",
+    "MLPGate",
+    "ShrunkGate",
+    "theorem_architecture",
+]

@@ -1,0 +1,192 @@
+"""Training a path of gates on folds, and what its points lose on the rows held out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localma.combine import local_average, row_losses
+from localma.folds import Fold
+from localma.gates.base import Gate, Job
+from localma.gates.global_ import GlobalGate
+from localma.losses import Loss
+
+Array = NDArray[np.floating]
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A labelled sample with its predictions: X (n, p), P (n, M, K), y (n, K), weights (n,)."""
+
+    X: Any
+    P: Array
+    y: Array
+    sample_weight: Array
+    loss: Loss
+
+    @classmethod
+    def of(cls, X: Any, P: Array, y: Array, sample_weight: Array | None, loss: Loss) -> Labelled:
+        """Collect what a gate is fitted on; rows without weights all weigh one."""
+        weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, float)
+        return cls(X, P, y, weight, loss)
+
+    @property
+    def n_inputs(self) -> int:
+        """Number p of inputs; 0 where they are no table."""
+        table = isinstance(self.X, np.ndarray) and self.X.ndim == 2
+        return int(self.X.shape[1]) if table else 0
+
+    @property
+    def n_candidates(self) -> int:
+        """Number M of candidates."""
+        return int(self.P.shape[1])
+
+    @property
+    def n_effective(self) -> float:
+        """Number of equal rows that the weighted rows amount to."""
+        return float(self.sample_weight.sum() ** 2 / (self.sample_weight**2).sum())
+
+    def global_weights(self, rows: Rows | None) -> Array:
+        """Minimiser over the simplex of the mean loss of some rows: (M,)."""
+        chosen = slice(None) if rows is None else rows
+        gate = GlobalGate().fit(
+            self.X[:0],
+            self.P[chosen],
+            self.y[chosen],
+            loss=self.loss,
+            sample_weight=self.sample_weight[chosen],
+        )
+        return gate.weights_
+
+    def best_candidate(self, rows: Rows | None) -> int:
+        """The candidate of smallest mean loss on some rows."""
+        chosen = slice(None) if rows is None else rows
+        weight, y = self.sample_weight[chosen], self.y[chosen]
+        risks = [
+            weight @ row_losses(self.loss, y, self.P[chosen, m]) for m in range(self.n_candidates)
+        ]
+        return int(np.argmin(risks))
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of the path: a constant gate by name, or a local gate and its shrinkage."""
+
+    name: str
+    prior: float
+    gate: Gate | None = None
+    shrinkage: float = np.inf
+
+
+Members = list[Array | list[Gate]]
+"""For each point, its constant weights (M,), or its fitted gates; an empty list if not trained."""
+
+
+def train_path(
+    data: Labelled,
+    parts: Sequence[Rows | None],
+    points: Sequence[Point],
+    seeds: Sequence[int],
+    kept: Collection[int],
+    global_weights: Sequence[Array],
+) -> list[Members]:
+    """Train the kept points on each part of the rows, once per seed; all gates of a kind at once.
+
+    The seed depends on the restart alone: common random numbers along the path and the folds.
+    """
+    trained: list[Members] = [
+        [_constant(data, rows, point, weights) for point in points]
+        for rows, weights in zip(parts, global_weights, strict=True)
+    ]
+    kinds = {point.name: point.gate for point in points if point.gate is not None}
+    for kind, gate in kinds.items():
+        local = [k for k, point in enumerate(points) if point.name == kind and k in kept]
+        places = [(part, k, seed) for part in range(len(parts)) for k in local for seed in seeds]
+        jobs = [
+            Job(parts[part], points[k].shrinkage, seed, global_weights[part])
+            for part, k, seed in places
+        ]
+        fitted = gate.fit_jobs(
+            data.X, data.P, data.y, loss=data.loss, jobs=jobs, sample_weight=data.sample_weight
+        )
+        for (part, k, _), member in zip(places, fitted, strict=True):
+            members = trained[part][k]
+            assert isinstance(members, list)
+            members.append(member)
+    return trained
+
+
+def _constant(data: Labelled, rows: Rows | None, point: Point, global_weights: Array) -> Any:
+    M = data.n_candidates
+    if point.name == "equal":
+        return np.full(M, 1.0 / M)
+    if point.name == "best":
+        return np.eye(M)[data.best_candidate(rows)]
+    return global_weights if point.gate is None else []
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What each point of the path predicts for the rows that its training did not see.
+
+    mixtures : (points, judgements, K); rows, blocks : (judgements,) the row that is judged and the
+    part in which the losses choose together; members : what was trained in each fold.
+    """
+
+    data: Labelled
+    mixtures: Array
+    rows: Rows
+    blocks: Rows
+    members: list[Members]
+
+    @classmethod
+    def of(
+        cls,
+        data: Labelled,
+        folds: Sequence[Fold],
+        points: Sequence[Point],
+        seed: int,
+        random: np.random.RandomState,
+    ) -> HeldOut:
+        """Train every point in every fold and predict the rows held out."""
+        parts = [train for train, _ in folds]
+        anchors = [data.global_weights(rows) for rows in parts]
+        members = train_path(data, parts, points, [seed], range(len(points)), anchors)
+        mixtures = [
+            np.stack([_mixture(data, point, test) for point in fold])
+            for fold, (_, test) in zip(members, folds, strict=True)
+        ]
+        rows = np.concatenate([test for _, test in folds])
+        blocks = np.repeat(np.arange(len(folds)), [len(test) for _, test in folds])
+        if len(folds) == 1:
+            blocks = random.permutation(len(rows)) % 2  # two halves judge for each other
+        return cls(data, np.concatenate(mixtures, axis=1), rows, blocks, members)
+
+    @property
+    def sample_weight(self) -> Array:
+        """Weight of each judgement: (judgements,)."""
+        return self.data.sample_weight[self.rows]
+
+    def losses(self) -> Array:
+        """Loss of each point at each judgement: (points, judgements)."""
+        y = self.data.y[self.rows]
+        return np.stack([row_losses(self.data.loss, y, mixture) for mixture in self.mixtures])
+
+    def losses_of_mixture(self, shares: Array, judged: NDArray[np.bool_]) -> Array:
+        """Loss of the points averaged with the given shares, at some judgements."""
+        mixture = np.tensordot(shares, self.mixtures[:, judged], axes=1)
+        return row_losses(self.data.loss, self.data.y[self.rows[judged]], mixture)
+
+
+def _mixture(data: Labelled, members: Array | list[Gate], rows: Rows) -> Array:
+    """Prediction of one point for some rows: (rows, K)."""
+    P = data.P[rows]
+    if isinstance(members, np.ndarray):
+        return np.einsum("m,nmk->nk", members, P)
+    weights = np.mean([gate.predict_weights(data.X[rows]) for gate in members], axis=0)
+    return local_average(weights, P)

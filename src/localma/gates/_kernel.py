@@ -1,0 +1,819 @@
+"""The fused kernel of the MLP gate: one network, trained by Adam, in one call that holds no lock.
+
+Import it at use only: importing compiles it, or loads it from Numba's cache on disk.
+
+Rows are cut into blocks small enough to stay in cache, and within a block the row is the innermost
+index, so that every operation is one on *lanes*, a vector of neighbouring rows. The
+first half of this file teaches Numba that type; the second half is the network itself.
+
+Everything stands in this one file because Numba's cache looks at the date of the file of the
+function that it stores, and at no other.
+
+In all signatures `stride` is the distance between two units of the same row, which is the size of
+a full block, and `width` is the number of rows of the present block, a multiple of `LANES`.
+"""
+# Numba's compiler sees these functions, and mypy only their Python shells.
+# mypy: disable-error-code="no-untyped-call, call-arg, import-untyped, var-annotated"
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import lru_cache, partial
+from inspect import signature
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, objmode, types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, overload, register_model
+
+LANES = 16  # rows of one elementwise operation: two AVX2 registers, or one of AVX-512
+HALF = 8  # rows of one accumulator of `_add_outer`, which needs more of them
+
+# -- Lanes: a vector of float32, in LLVM's words -----------------------------------------------
+
+_FLOAT = ir.FloatType()
+_INT = ir.IntType(32)
+_FUSE = ("contract",)  # a product and a sum may become one instruction; nothing else may change
+_POINTER = types.CPointer(types.float32)
+_VOID, _INDEX = types.void, types.intp
+
+
+class Lanes(types.Type):
+    """Numba's type of a vector of `width` float32."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        super().__init__(name=f"Lanes({width})")
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, lanes: Lanes) -> None:
+        super().__init__(manager, lanes, ir.VectorType(_FLOAT, lanes.width))
+
+
+_LANES, _HALF = Lanes(LANES), Lanes(HALF)
+
+
+def _address(builder: Any, pointer: Any, index: Any, width: int = 1) -> Any:
+    target = ir.VectorType(_FLOAT, width) if width > 1 else _FLOAT
+    return builder.bitcast(builder.gep(pointer, [index]), target.as_pointer())
+
+
+def _read(builder: Any, pointer: Any, index: Any, width: int) -> Any:
+    return builder.load(_address(builder, pointer, index, width), align=4)
+
+
+def _shuffle(builder: Any, first: Any, second: Any, picks: list[int]) -> Any:
+    return builder.shuffle_vector(
+        first, second, ir.Constant(ir.VectorType(_INT, len(picks)), picks)
+    )
+
+
+def _spread(builder: Any, scalar: Any) -> Any:
+    vector = ir.Constant(ir.VectorType(_FLOAT, LANES), ir.Undefined)
+    return _shuffle(builder, builder.insert_element(vector, scalar, _INT(0)), vector, [0] * LANES)
+
+
+def _constant(like: Any, number: float) -> Any:
+    return ir.Constant(like.type, [number] * like.type.count)
+
+
+def _multiply_add(builder: Any, first: Any, second: Any, third: Any) -> Any:
+    return builder.fadd(builder.fmul(first, second, flags=_FUSE), third, flags=_FUSE)
+
+
+def _larger(builder: Any, first: Any, second: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", first, second), first, second)
+
+
+@intrinsic
+def pointer(typing: Any, array: Any) -> Any:
+    """Address of an array's data; it counts no references, so the caller must keep the array."""
+
+    def emit(context: Any, builder: Any, _: Any, args: Any) -> Any:
+        return context.make_array(array)(context, builder, args[0]).data
+
+    return _POINTER(array), emit
+
+
+@intrinsic
+def load(typing: Any, source: Any, index: Any) -> Any:
+    """Read the lanes ``source[index : index + LANES]``."""
+
+    def emit(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        return _read(builder, *args, LANES)
+
+    return _LANES(_POINTER, _INDEX), emit
+
+
+@intrinsic
+def store(typing: Any, target: Any, index: Any, lanes: Any) -> Any:
+    """Write the lanes ``target[index : index + LANES]``."""
+
+    def emit(context: Any, builder: Any, _: Any, args: Any) -> Any:
+        builder.store(args[2], _address(builder, *args[:2], LANES), align=4)
+        return context.get_dummy_value()
+
+    return _VOID(_POINTER, _INDEX, _LANES), emit
+
+
+@intrinsic
+def fill(typing: Any, number: Any) -> Any:
+    """Lanes that all hold one number."""
+
+    def emit(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        return _spread(builder, args[0])
+
+    return _LANES(types.float32), emit
+
+
+@intrinsic
+def maximum(typing: Any, first: Any, second: Any) -> Any:
+    """Larger of two, lane by lane."""
+
+    def emit(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        return _larger(builder, *args)
+
+    return _LANES(_LANES, _LANES), emit
+
+
+@intrinsic
+def square_root(typing: Any, lanes: Any) -> Any:
+    """Square root, lane by lane."""
+
+    def emit(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        kind = ir.FunctionType(args[0].type, [args[0].type])
+        root = cgutils.get_or_insert_function(builder.module, kind, f"llvm.sqrt.v{LANES}f32")
+        return builder.call(root, args)
+
+    return _LANES(_LANES), emit
+
+
+@intrinsic
+def lane_sum(typing: Any, lanes: Any) -> Any:
+    """Sum over the lanes."""
+
+    def emit(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        return _sums(builder, [args[0]])
+
+    return types.float32(_LANES), emit
+
+
+_EXP = (  # Cephes' polynomial for exp
+    *(1.0, 1.0, 0.50000001201, 0.16666665459),
+    *(0.041665795894, 0.0083334519073, 0.0013981999507, 0.00019875691500),
+)
+
+
+@intrinsic
+def exponential(typing: Any, lanes: Any) -> Any:
+    """``exp(x)`` for ``x <= 0``, below exp(-87) constant; relative error below 1e-6.
+
+    ``exp(x) = 2^k exp(r)``, ``x = k log 2 + r``: the power goes straight into the exponent's bits.
+    """
+
+    def emit(_: Any, builder: Any, __: Any, args: Any) -> Any:
+        bits = ir.VectorType(_INT, LANES)
+        x = _larger(builder, args[0], _constant(args[0], -87.0))
+        near = _multiply_add(builder, x, _constant(x, 1.0 / np.log(2.0)), _constant(x, -0.5))
+        power = builder.fptosi(near, bits)
+        whole = builder.sitofp(power, x.type)
+        r = _multiply_add(builder, whole, _constant(x, -np.log(2.0)), x)
+        biased = builder.add(power, ir.Constant(bits, [127] * LANES))
+        scale = builder.bitcast(builder.shl(biased, ir.Constant(bits, [23] * LANES)), x.type)
+        return builder.fmul(_polynomial(builder, r, [_constant(x, c) for c in _EXP]), scale)
+
+    return _LANES(_LANES), emit
+
+
+def _polynomial(builder: Any, x: Any, coefficients: list[Any]) -> Any:
+    """Estrin's scheme, whose chain of dependent products is shorter than Horner's."""
+    while len(coefficients) > 1:
+        pairs = zip(coefficients[::2], coefficients[1::2], strict=True)
+        coefficients = [_multiply_add(builder, high, x, low) for low, high in pairs]
+        x = builder.fmul(x, x)
+    return coefficients[0]
+
+
+def _define_operator(symbol: Callable[..., Any], instruction: str) -> None:
+    @intrinsic
+    def combine(typing: Any, first: Any, second: Any) -> Any:
+        def emit(_: Any, builder: Any, __: Any, args: Any) -> Any:
+            return getattr(builder, instruction)(*args, flags=_FUSE)
+
+        return _LANES(_LANES, _LANES), emit
+
+    @overload(symbol)
+    def overloaded(first: Any, second: Any) -> Any:
+        def apply(first: Any, second: Any) -> Any:
+            return combine(first, second)
+
+        return apply if isinstance(first, Lanes) and isinstance(second, Lanes) else None
+
+
+_define_operator(operator.add, "fadd")
+_define_operator(operator.sub, "fsub")
+_define_operator(operator.mul, "fmul")
+_define_operator(operator.truediv, "fdiv")
+
+# -- Tiles: tuples of lanes that stay in registers ---------------------------------------------
+# A tile's size is the length of a tuple, so that Numba compiles a version for each size in use.
+
+_ONE, _TWO, _THREE, _FOUR = (0,), (0, 0), (0, 0, 0), (0, 0, 0, 0)
+_EIGHT, _TWELVE = 2 * _FOUR, 3 * _FOUR
+
+
+def _unpack(builder: Any, tile: Any) -> list[Any]:
+    return [builder.extract_value(tile, i) for i in range(tile.type.count)]
+
+
+@intrinsic
+def zero_tile(typing: Any, size: Any) -> Any:
+    """Tile of half lanes, all zero."""
+    tile = types.UniTuple(_HALF, size.count)
+
+    def emit(context: Any, builder: Any, _: Any, __: Any) -> Any:
+        zero = ir.Constant(ir.VectorType(_FLOAT, HALF), [0.0] * HALF)
+        return context.make_tuple(builder, tile, [zero] * size.count)
+
+    return tile(size), emit
+
+
+@intrinsic
+def spread_tile(typing: Any, size: Any, source: Any, index: Any, use: Any) -> Any:
+    """Tile whose lanes u all hold ``source[index + u]``, or zero unless `use`."""
+    tile = types.UniTuple(_LANES, size.count)
+
+    def emit(context: Any, builder: Any, _: Any, args: Any) -> Any:
+        zero, lanes = ir.Constant(_FLOAT, 0.0), []
+        for unit in range(size.count):
+            at = builder.add(args[2], ir.Constant(args[2].type, unit))
+            number = builder.select(args[3], _read(builder, args[1], at, 1), zero)
+            lanes.append(_spread(builder, number))
+        return context.make_tuple(builder, tile, lanes)
+
+    return tile(size, _POINTER, _INDEX, types.boolean), emit
+
+
+@intrinsic
+def add_spread(typing: Any, tile: Any, lanes: Any, source: Any, index: Any, step: Any) -> Any:
+    """``tile[u] += lanes * source[index + u * step]``."""
+
+    def emit(context: Any, builder: Any, _: Any, args: Any) -> Any:
+        sums, (x, weights, at, step_) = [], args[1:]
+        for before in _unpack(builder, args[0]):
+            weight = _spread(builder, _read(builder, weights, at, 1))
+            sums.append(_multiply_add(builder, x, weight, before))
+            at = builder.add(at, step_)
+        return context.make_tuple(builder, tile, sums)
+
+    return tile(tile, _LANES, _POINTER, _INDEX, _INDEX), emit
+
+
+@intrinsic
+def add_products(typing: Any, tile: Any, rows: Any, units: Any, i: Any, j: Any, step: Any) -> Any:
+    """``tile[r, c] += units[i + r * step] * units[j + c * step]``, half lanes each."""
+    n_rows = rows.count
+
+    def emit(context: Any, builder: Any, _: Any, args: Any) -> Any:
+        sums, (source, left, right, step_) = _unpack(builder, args[0]), args[2:]
+        factors = []
+        for _row in range(n_rows):
+            factors.append(_read(builder, source, left, HALF))
+            left = builder.add(left, step_)
+        for column in range(len(sums) // n_rows):
+            other = _read(builder, source, right, HALF)
+            right = builder.add(right, step_)
+            for row, factor in enumerate(factors):
+                at = row * (len(sums) // n_rows) + column
+                sums[at] = _multiply_add(builder, factor, other, sums[at])
+        return context.make_tuple(builder, tile, sums)
+
+    return tile(tile, rows, _POINTER, _INDEX, _INDEX, _INDEX), emit
+
+
+@intrinsic
+def add_sums(typing: Any, tile: Any, rows: Any, target: Any, index: Any, step: Any) -> Any:
+    """``target[index + r * step + c] += sum of the half lanes tile[r, c]``."""
+    n_columns = tile.count // rows.count
+
+    def emit(context: Any, builder: Any, _: Any, args: Any) -> Any:
+        lanes, at = _unpack(builder, args[0]), args[3]
+        for first in range(0, len(lanes), n_columns):
+            address = _address(builder, args[2], at, n_columns)
+            total = _sums(builder, lanes[first : first + n_columns])
+            builder.store(builder.fadd(builder.load(address, align=4), total), address, align=4)
+            at = builder.add(at, args[4])
+        return context.get_dummy_value()
+
+    return _VOID(tile, rows, _POINTER, _INDEX, _INDEX), emit
+
+
+def _sums(builder: Any, vectors: list[Any]) -> Any:
+    """Sum over the lanes of each of 1 or 4 vectors: a scalar, or the vector of the four sums."""
+    while vectors[0].type.count > 4:
+        vectors = [_add_pairs(builder, v, v, v.type.count // 2, 1) for v in vectors]
+    if len(vectors) == 4:
+        first, second, third, fourth = vectors
+        low = _add_pairs(builder, first, second, 4, 2)
+        return _add_pairs(builder, low, _add_pairs(builder, third, fourth, 4, 2), 4, 2)
+    two = _add_pairs(builder, vectors[0], vectors[0], 2, 1)
+    return builder.fadd(*(builder.extract_element(two, _INT(i)) for i in range(2)))
+
+
+def _add_pairs(builder: Any, first: Any, second: Any, count: int, step: int) -> Any:
+    """Add lanes of two vectors laid end to end: neighbours (step 2), or halves of one (step 1)."""
+    left = [i * step for i in range(count)]
+    right = [i + (1 if step == 2 else count) for i in left]
+    return builder.fadd(
+        _shuffle(builder, first, second, left), _shuffle(builder, first, second, right)
+    )
+
+
+def _define_store(finish: Callable[..., Any], doc: str) -> Any:
+    def store_tile(typing: Any, tile: Any, target: Any, index: Any, step: Any, leak: Any) -> Any:
+        def emit(context: Any, builder: Any, _: Any, args: Any) -> Any:
+            at, slope = args[2], _spread(builder, args[4])
+            for lanes in _unpack(builder, args[0]):
+                address = _address(builder, args[1], at, LANES)
+                builder.store(finish(builder, lanes, slope, address), address, align=4)
+                at = builder.add(at, args[3])
+            return context.get_dummy_value()
+
+        return _VOID(tile, _POINTER, _INDEX, _INDEX, types.float32), emit
+
+    store_tile.__doc__ = doc
+    return intrinsic(store_tile)
+
+
+def _rectified(builder: Any, lanes: Any, leak: Any, address: Any) -> Any:
+    return _larger(builder, lanes, builder.fmul(lanes, leak))
+
+
+def _where_active(builder: Any, lanes: Any, leak: Any, address: Any) -> Any:
+    before = builder.load(address, align=4)
+    active = builder.fcmp_ordered(">", before, _constant(before, 0.0))
+    return builder.select(active, lanes, builder.fmul(lanes, leak))
+
+
+store_plain = _define_store(lambda _, lanes, *__: lanes, "Write a tile.")
+store_rectified = _define_store(_rectified, "Write ``max(tile, leak * tile)``.")
+store_where_active = _define_store(
+    _where_active, "Write a tile, times the leak where the old value is not positive."
+)
+
+# -- The network -------------------------------------------------------------------------------
+# Only the entries carry a signature and are cached; what they call is compiled with them. Calls
+# pass no literal integers where that would compile the same function twice.
+
+_COMMON: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_INNER: Any = {"no_cpython_wrapper": True, **_COMMON}
+_F = types.float32[::1]
+
+
+def _read_only(kind: Any, ndim: int) -> Any:
+    """Contiguous arrays that need not be writable: models may lie in mapped memory."""
+    return types.Array(kind, ndim, "C", readonly=True)
+
+
+derivative_type = types.FunctionType(_VOID(_F, _F, _F))
+"""A loss, for the kernel: ``derivative(y, mixture, slope)`` fills `slope`, a block at once.
+
+A first-class function, since a jitted function as an argument would never hit the cache on disk.
+"""
+
+
+def _define_product(store_tile: Any, adjacent: bool, biased: bool) -> Any:
+    """Make ``units[target + j] = bias_j + sum_k weight_kj units[source + k]`` for one use.
+
+    adjacent : weights of neighbouring outputs j stand side by side, and `step` leads from k to
+        k + 1; otherwise those of neighbouring k do, and `step` leads from j to j + 1.
+    biased : whether there are biases; without, `bias` is not read.
+    """
+
+    @njit(inline="always", **_INNER)
+    def fill_tile(
+        size: Any, theta: Any, at: Any, bias: Any, n_sum: Any, step: Any,
+        units: Any, source: Any, target: Any, stride: Any, width: Any, leak: Any,
+    ) -> None:  # fmt: skip
+        for row in range(0, width, LANES):
+            tile = spread_tile(size, theta, bias, biased)
+            weight, unit = at, source + row
+            for _ in range(n_sum):
+                tile = add_spread(tile, load(units, unit), theta, weight, 1 if adjacent else step)
+                weight += step if adjacent else 1
+                unit += stride
+            store_tile(tile, units, target + row, stride, leak)
+
+    @njit(**_INNER)
+    def product(
+        theta: Any, start: Any, bias: Any, n_sum: Any, n_out: Any, step: Any,
+        units: Any, source: Any, target: Any, stride: Any, width: Any, leak: Any,
+    ) -> None:  # fmt: skip
+        for j in range(0, n_out, 4):
+            at, b, to = start + (j if adjacent else j * step), bias + j, target + j * stride
+            if j + 4 <= n_out:
+                fill_tile(_FOUR, theta, at, b, n_sum, step, units, source, to, stride, width, leak)
+            elif j + 3 == n_out:
+                fill_tile(_THREE, theta, at, b, n_sum, step, units, source, to, stride, width, leak)
+            elif j + 2 == n_out:
+                fill_tile(_TWO, theta, at, b, n_sum, step, units, source, to, stride, width, leak)
+            else:
+                fill_tile(_ONE, theta, at, b, n_sum, step, units, source, to, stride, width, leak)
+
+    return product
+
+
+_hidden_forward = _define_product(store_rectified, adjacent=True, biased=True)
+_output_forward = _define_product(store_plain, adjacent=False, biased=True)
+_output_backward = _define_product(store_where_active, adjacent=True, biased=False)
+_hidden_backward = _define_product(store_where_active, adjacent=False, biased=False)
+
+
+@njit(inline="always", **_INNER)
+def _outer_strip(
+    size: Any, rows: Any, units: Any, left: Any, right: Any, n_right: Any, gradient: Any, at: Any,
+    stride: Any, width: Any,
+) -> None:  # fmt: skip
+    whole = n_right // 4 * 4
+    for j in range(0, whole, 4):
+        tile = zero_tile(size)
+        for row in range(0, width, HALF):
+            tile = add_products(tile, rows, units, left + row, right + j * stride + row, stride)
+        add_sums(tile, rows, gradient, at + j, n_right)
+    for j in range(whole, n_right):
+        column = zero_tile(rows)
+        for row in range(0, width, HALF):
+            column = add_products(column, rows, units, left + row, right + j * stride + row, stride)
+        add_sums(column, rows, gradient, at + j, n_right)
+
+
+@njit(**_INNER)
+def _add_outer(
+    units: Any, left: Any, n_left: Any, right: Any, n_right: Any, gradient: Any, start: Any,
+    stride: Any, width: Any,
+) -> None:  # fmt: skip
+    """``gradient[start + i n_right + j] += sum over rows of units[left + i] units[right + j]``."""
+    for i in range(0, n_left, 3):
+        a, at = left + i * stride, start + i * n_right
+        if i + 3 <= n_left:
+            _outer_strip(_TWELVE, _THREE, units, a, right, n_right, gradient, at, stride, width)
+        elif i + 2 == n_left:
+            _outer_strip(_EIGHT, _TWO, units, a, right, n_right, gradient, at, stride, width)
+        else:
+            _outer_strip(_FOUR, _ONE, units, a, right, n_right, gradient, at, stride, width)
+
+
+# Of a layer with a inputs and b outputs the parameters are a x b weights, then b biases. Hidden
+# layers have their weights as (a, b), the output layer as (b, a): the side that is more often a
+# multiple of a tile is contiguous. After the units of each layer stands a row of ones, with which
+# the gradient of the biases is one more row of that of the weights.
+
+
+@njit(inline="always", **_INNER)
+def _forward(theta: Any, sizes: Any, units: Any, stride: Any, width: Any, leak: Any) -> Any:
+    """All layers, from the inputs at the front of `units`; returns where the logits stand."""
+    at, source = np.intp(0), np.intp(0)
+    for layer in range(sizes.size - 1):
+        a, b = sizes[layer], sizes[layer + 1]
+        bias, target = at + a * b, source + (a + 1) * stride
+        if layer < sizes.size - 2:
+            _hidden_forward(theta, at, bias, a, b, b, units, source, target, stride, width, leak)
+        else:
+            _output_forward(theta, at, bias, a, b, a, units, source, target, stride, width, leak)
+        at, source = bias + b, target
+    return source
+
+
+@njit(inline="always", **_INNER)
+def _backward(
+    theta: Any, sizes: Any, units: Any, logits: Any, gradient: Any, stride: Any, width: Any,
+    leak: Any,
+) -> None:  # fmt: skip
+    """Add a block's gradient, from that of the logits; it overwrites the units on its way down."""
+    at, target = np.intp(0), logits
+    for layer in range(sizes.size - 1):
+        at += (sizes[layer] + 1) * sizes[layer + 1]
+    for layer in range(sizes.size - 2, -1, -1):
+        a, b = sizes[layer], sizes[layer + 1]
+        source, ones = target - (a + 1) * stride, target - stride
+        at -= (a + 1) * b
+        if layer == sizes.size - 2:
+            _add_outer(units, target, b, source, a, gradient, at, stride, width)
+            _add_outer(units, ones, np.intp(1), target, b, gradient, at + a * b, stride, width)
+            if layer > 0:
+                _output_backward(theta, at, at, b, a, a, units, target, source, stride, width, leak)
+        else:
+            _add_outer(units, source, a + 1, target, b, gradient, at, stride, width)
+            if layer > 0:
+                _hidden_backward(theta, at, at, b, a, b, units, target, source, stride, width, leak)
+        target = source
+
+
+# Behind the units of the output layer, the logits, the workspace holds what one block needs
+# besides: a row of inverse sums and a row per candidate for the damping by the bound, at the
+# distance `stride`, then the mixture and the slopes, a row per output each, at the distance `width`
+# as the loss takes them.
+
+
+@njit(**_INNER)
+def _bound_logits(
+    units: Any, logits: Any, n_candidates: Any, bound: Any, stride: Any, width: Any
+) -> None:
+    """``g -> B tanh(g / B)``, whose derivative ``1 - tanh^2`` is the damping."""
+    zero, one, two = fill(np.float32(0)), fill(np.float32(1)), fill(np.float32(2))
+    damping = logits + (n_candidates + 1) * stride
+    for m in range(n_candidates):
+        for row in range(m * stride, m * stride + width, LANES):
+            g = load(units, logits + row) / fill(bound)
+            size = maximum(g, zero - g)
+            sign = g / maximum(size, fill(np.float32(1e-30)))
+            e = exponential(zero - two * size)
+            short = two * e / (one + e)  # 1 - tanh |g|
+            store(units, logits + row, fill(bound) * sign * (one - short))
+            store(units, damping + row, short * (two - short))
+
+
+@njit(**_INNER)
+def _exponentiate(units: Any, logits: Any, n_candidates: Any, stride: Any, width: Any) -> None:
+    """``logits <- exp(g - max g)``, and their inverse sums; the weights are the products."""
+    inverse = logits + n_candidates * stride
+    for row in range(0, width, LANES):
+        top = load(units, logits + row)
+        for m in range(1, n_candidates):
+            top = maximum(top, load(units, logits + m * stride + row))
+        store(units, inverse + row, top)
+    for m in range(n_candidates):  # rows innermost: these exponentials do not wait for each other
+        for row in range(0, width, LANES):
+            at = logits + m * stride + row
+            store(units, at, exponential(load(units, at) - load(units, inverse + row)))
+    for row in range(0, width, LANES):
+        total = load(units, logits + row)
+        for m in range(1, n_candidates):
+            total = total + load(units, logits + m * stride + row)
+        store(units, inverse + row, fill(np.float32(1)) / total)
+
+
+@njit(**_INNER)
+def _mix(
+    units: Any, logits: Any, mixture: Any, P: Any, start: Any, n_candidates: Any, n_outputs: Any,
+    stride: Any, width: Any,
+) -> None:  # fmt: skip
+    """``mixture_k = sum_m w_m P_mk``."""
+    inverse = logits + n_candidates * stride
+    for output in range(n_outputs):
+        for row in range(0, width, LANES):
+            total = fill(np.float32(0))
+            for m in range(n_candidates):
+                prediction = load(P, start + (output * n_candidates + m) * width + row)
+                total = total + load(units, logits + m * stride + row) * prediction
+            store(units, mixture + output * width + row, total * load(units, inverse + row))
+
+
+@njit(**_INNER)
+def _unmix(
+    units: Any, logits: Any, mixture: Any, P: Any, start: Any, weight: Any, first: Any,
+    n_candidates: Any, n_outputs: Any, stride: Any, width: Any,
+) -> None:  # fmt: skip
+    """``dL/dg_m = w_m (sum_k s_k P_mk - sum_k s_k mixture_k)``, with s the weighted slopes."""
+    inverse, slope = logits + n_candidates * stride, mixture + n_outputs * width
+    for row in range(0, width, LANES):
+        scale = load(weight, first + row) * load(units, inverse + row)
+        level = fill(np.float32(0))
+        for output in range(n_outputs):
+            at = output * width + row
+            s = load(units, slope + at) * scale
+            store(units, slope + at, s)
+            level = level - s * load(units, mixture + at)
+        store(units, mixture + row, level)
+    for m in range(n_candidates):
+        for row in range(0, width, LANES):
+            pull = load(units, mixture + row)
+            for output in range(n_outputs):
+                prediction = load(P, start + (output * n_candidates + m) * width + row)
+                pull = pull + load(units, slope + output * width + row) * prediction
+            at = logits + m * stride + row
+            store(units, at, load(units, at) * pull)
+
+
+@njit(**_INNER)
+def _damp(units: Any, logits: Any, n_candidates: Any, stride: Any, width: Any) -> None:
+    damping = logits + (n_candidates + 1) * stride
+    for m in range(n_candidates):
+        for row in range(m * stride, m * stride + width, LANES):
+            store(units, logits + row, load(units, logits + row) * load(units, damping + row))
+
+
+@njit(**_INNER)
+def _adam(
+    theta: Any, gradient: Any, decay: Any, mean: Any, square: Any, size: Any, rate: Any,
+    first_correction: Any, second_correction: Any,
+) -> Any:  # fmt: skip
+    """One step of Adam; returns the squared norm of the gradient with its decay."""
+    step = fill(np.float32(rate / first_correction))
+    unbias = fill(np.float32(1.0 / np.sqrt(second_correction)))
+    norm = fill(np.float32(0))
+    for i in range(0, size, LANES):
+        g = load(gradient, i) + load(decay, i) * load(theta, i)
+        norm = norm + g * g
+        m = load(mean, i) * fill(np.float32(0.9)) + g * fill(np.float32(0.1))
+        v = load(square, i) * fill(np.float32(0.999)) + g * g * fill(np.float32(0.001))
+        store(mean, i, m)
+        store(square, i, v)
+        scale = square_root(v) * unbias + fill(np.float32(1e-8))
+        store(theta, i, load(theta, i) - step * m / scale)
+    return lane_sum(norm)
+
+
+# -- Entries -----------------------------------------------------------------------------------
+
+
+@njit(inline="always", **_INNER)
+def _add_block(
+    X: Any, P: Any, y: Any, weight: Any, first: Any, stride: Any, width: Any, n_outputs: Any,
+    sizes: Any, theta: Any, gradient: Any, bound: Any, leak: Any, derivative: Any, workspace: Any,
+) -> None:  # fmt: skip
+    """Add the gradient of the rows ``first : first + width``."""
+    n_inputs, n_candidates = sizes[0], sizes[-1]
+    units = pointer(workspace)
+    for k in range(n_inputs):
+        for row in range(0, width, LANES):
+            x = load(pointer(X), first * n_inputs + k * width + row)
+            store(units, k * stride + row, x)
+    logits = _forward(pointer(theta), sizes, units, stride, width, leak)
+    if bound > 0:
+        _bound_logits(units, logits, n_candidates, bound, stride, width)
+    _exponentiate(units, logits, n_candidates, stride, width)
+    mixture, start = logits + (2 * n_candidates + 1) * stride, first * n_candidates * n_outputs
+    _mix(units, logits, mixture, pointer(P), start, n_candidates, n_outputs, stride, width)
+    slope, size = mixture + n_outputs * width, n_outputs * width
+    targets = y[first * n_outputs : (first + width) * n_outputs]
+    derivative(targets, workspace[mixture : mixture + size], workspace[slope : slope + size])
+    _unmix(
+        units, logits, mixture, pointer(P), start, pointer(weight), first, n_candidates, n_outputs,
+        stride, width,
+    )  # fmt: skip
+    if bound > 0:
+        _damp(units, logits, n_candidates, stride, width)
+    _backward(pointer(theta), sizes, units, logits, pointer(gradient), stride, width, leak)
+
+
+@njit(
+    types.intp(
+        *[_F] * 4, _INDEX, _INDEX, types.intp[::1], *[_F] * 5, types.float32, types.float32,
+        types.float32, derivative_type, _F,
+    ),
+    cache=True, **_COMMON,
+)  # fmt: skip
+def train(
+    X: Any, P: Any, y: Any, weight: Any, block: Any, n_outputs: Any, sizes: Any, theta: Any,
+    gradient: Any, moments: Any, decay: Any, rates: Any, bound: Any, leak: Any, tolerance: Any,
+    derivative: Any, workspace: Any,
+) -> Any:  # fmt: skip
+    """Train one network by full-batch Adam; returns the number of steps taken.
+
+    Parameters
+    ----------
+    X, P, y, weight : the rows, packed by blocks, with p, K M, K and 1 numbers each.
+    block : rows in a full block, a multiple of `LANES` as is the number of all rows.
+    n_outputs : K.
+    sizes : (D + 1,) number of inputs, of the units of each hidden layer, of candidates.
+    theta : parameters, overwritten; padded with zeros to a multiple of `LANES`, as are
+        `gradient` (receives the last gradient of the mean loss), `decay` (what the gradient gets
+        per unit of each parameter) and, twice as long, `moments` (zeros).
+    rates : (n_steps,) learning rate of each step.
+    bound : bound on the logits, or 0 for none.
+    leak : slope of the hidden units below zero: 0 is ReLU, 1 the identity.
+    tolerance : training ends when the norm of the gradient with its decay is below it.
+    derivative : of the loss; see `derivative_type`.
+    workspace : ones, for the units, and for what stands behind them.
+    """
+    first_power, second_power = 1.0, 1.0
+    for step in range(rates.size):
+        gradient[:] = 0
+        for first in range(0, weight.size, block):
+            width = min(block, weight.size - first)
+            _add_block(
+                X, P, y, weight, first, block, width, n_outputs, sizes, theta, gradient, bound,
+                leak, derivative, workspace,
+            )  # fmt: skip
+        first_power *= 0.9
+        second_power *= 0.999
+        norm = _adam(
+            pointer(theta), pointer(gradient), pointer(decay), pointer(moments),
+            pointer(moments[theta.size :]), theta.size, rates[step], 1.0 - first_power,
+            1.0 - second_power,
+        )  # fmt: skip
+        if norm < tolerance * tolerance:
+            return step + 1
+    return rates.size
+
+
+@njit(**_INNER)
+def _normalise(weights: Any, first: Any, last: Any) -> None:
+    for row in range(first, last):
+        total = 0.0
+        for m in range(weights.shape[1]):
+            total += weights[row, m]
+        for m in range(weights.shape[1]):
+            weights[row, m] /= total
+
+
+@njit(
+    _VOID(
+        _read_only(types.float64, 2), _read_only(types.float64, 1), _read_only(types.float64, 1),
+        types.intp[::1], _read_only(types.float32, 2), types.float32, types.float32, _INDEX, _F,
+        types.float64[:, ::1],
+    ),
+    cache=True, **_COMMON,
+)  # fmt: skip
+def evaluate(
+    X: Any, mean: Any, scale: Any, sizes: Any, thetas: Any, bound: Any, leak: Any, block: Any,
+    workspace: Any, weights: Any,
+) -> None:  # fmt: skip
+    """Write the weights of each row, averaged over the networks in the rows of `thetas`.
+
+    X : (n, p), weights : (n, M) of zeros; `mean` and `scale` (p,) standardise X. Standardised
+    inputs are cut at 1e9, beyond which float32 could overflow in a deep network.
+    """
+    n_inputs, n_candidates = sizes[0], sizes[-1]
+    units = pointer(workspace)
+    for first in range(0, X.shape[0], block):
+        count = min(block, X.shape[0] - first)
+        width = (count + LANES - 1) // LANES * LANES
+        for k in range(n_inputs):
+            for row in range(count):
+                x = (X[first + row, k] - mean[k]) / scale[k]
+                workspace[k * block + row] = min(max(x, -1e9), 1e9)
+        for network in range(thetas.shape[0]):
+            logits = _forward(pointer(thetas[network]), sizes, units, block, width, leak)
+            if bound > 0:
+                _bound_logits(units, logits, n_candidates, bound, block, width)
+            _exponentiate(units, logits, n_candidates, block, width)
+            inverse = logits + n_candidates * block
+            for row in range(count):
+                for m in range(n_candidates):
+                    share = workspace[logits + m * block + row] * workspace[inverse + row]
+                    weights[first + row, m] += share
+        _normalise(weights, first, first + count)
+
+
+# -- Losses ------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=128)
+def compile_derivative(derivative: Callable[[Any, Any], Any]) -> Any:
+    """Make of a loss's derivative the function of a block that the kernel calls.
+
+    What Numba cannot compile runs as it is, on NumPy arrays in double precision and one thread at
+    a time.
+    """
+    function: Any = derivative
+    if isinstance(derivative, partial) and not derivative.args:
+        function = derivative.func
+    if not isinstance(function, FunctionType):
+        return _interpreted(derivative)
+    try:
+        return _compiled(njit(error_model="numpy")(_of_two(function, derivative)))
+    except Exception:  # of many kinds: Numba has assertions fail on code that it does not know
+        return _interpreted(derivative)
+
+
+def _of_two(function: FunctionType, derivative: Callable[[Any, Any], Any]) -> FunctionType:
+    """Make a function of (y, mu) alone: its parameters become defaults, in single precision.
+
+    Numba knows no keyword-only arguments, so those turn into ordinary ones.
+    """
+    parameters = list(signature(derivative).parameters.values())[2:]
+    code = function.__code__
+    code = code.replace(co_argcount=2 + len(parameters), co_kwonlyargcount=0)
+    defaults = tuple(np.float32(parameter.default) for parameter in parameters)
+    return FunctionType(
+        code, function.__globals__, function.__name__, defaults, function.__closure__
+    )
+
+
+def _compiled(scalar: Any) -> Any:
+    @njit(derivative_type.signature, nogil=True, error_model="numpy")
+    def block(y: Any, mixture: Any, slope: Any) -> None:
+        for i in range(slope.size):
+            slope[i] = scalar(y[i], mixture[i])
+
+    return block
+
+
+def _interpreted(derivative: Callable[[Any, Any], Any]) -> Any:
+    def call(y: Any, mixture: Any, slope: Any) -> None:
+        slope[:] = derivative(y.astype(np.float64), mixture.astype(np.float64))
+
+    @njit(derivative_type.signature)
+    def block(y: Any, mixture: Any, slope: Any) -> None:
+        with objmode():
+            call(y, mixture, slope)
+
+    return block

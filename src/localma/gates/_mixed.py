@@ -1,0 +1,100 @@
+"""Several gates averaged with fixed shares, and a constant part: a function to the simplex too."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from localma.errors import FileFormatError
+from localma.gates._held_out import Members, Point
+from localma.gates.base import Gate
+
+Array = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class MixedGates:
+    """``w(x) = constant + sum_g share_g w_g(x)``.
+
+    constant : (M,); gates : G fitted gates; points : (G,) their places on the path; shares : (G,).
+    The constant and the shares sum to one together.
+    """
+
+    constant: Array
+    gates: list[Gate]
+    points: NDArray[np.intp]
+    shares: Array
+
+    @classmethod
+    def of(cls, members: Members, weights: Sequence[float], kept: Collection[int]) -> MixedGates:
+        """Average the kept points of a path; the restarts of a point share its weight."""
+        constant: Any = 0.0
+        gates, points, shares = [], [], []
+        for k in sorted(kept):
+            point = members[k]
+            if isinstance(point, np.ndarray):
+                constant = constant + weights[k] * point
+                continue
+            for gate in point:
+                gates.append(gate)
+                points.append(k)
+                shares.append(weights[k] / len(point))
+        if not isinstance(constant, np.ndarray):
+            first = next(point for point in members if isinstance(point, np.ndarray))
+            constant = np.zeros(len(first))
+        return cls(constant, gates, np.array(points, dtype=np.intp), np.array(shares))
+
+    def predict_weights(self, X: Any) -> Array:
+        """Weights of each row: (n, p) -> (n, M)."""
+        weights = np.tile(self.constant, (len(X), 1))
+        for share, gate in zip(self.shares, self.gates, strict=True):
+            weights += share * gate.predict_weights(X)
+        return weights
+
+    def restart_variance(self, X: Any) -> Array:
+        """Variance of the weights over the restarts of each point, summed: (n, M)."""
+        total = np.zeros((len(X), len(self.constant)))
+        for k in np.unique(self.points):
+            same = np.flatnonzero(self.points == k)
+            if len(same) > 1:
+                each = np.stack([self.gates[g].predict_weights(X) for g in same])
+                total += self.shares[same].sum() ** 2 * each.var(axis=0, ddof=1) / len(same)
+        return total
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The fitted state as named arrays."""
+        state: dict[str, NDArray[Any]] = {
+            "constant": self.constant,
+            "points": self.points,
+            "shares": self.shares,
+        }
+        for g, gate in enumerate(self.gates):
+            state |= {f"gate.{g}.{name}": array for name, array in gate.arrays().items()}
+        return state
+
+    @classmethod
+    def restore(
+        cls, points: Sequence[Point], arrays: dict[str, NDArray[Any]], n_candidates: int
+    ) -> MixedGates:
+        """Take the state back; the points of the path say which gates there were."""
+        places, shares, constant = arrays["points"], arrays["shares"], arrays["constant"]
+        if constant.shape != (n_candidates,) or places.ndim != 1 or shares.shape != places.shape:
+            raise FileFormatError(
+                f"A mixture of gates needs a constant of shape ({n_candidates},), and as many "
+                f"points "
+                f"as shares; received shapes {constant.shape}, {places.shape}, {shares.shape}."
+            )
+        gates = []
+        for g, k in enumerate(places.tolist()):
+            gate = points[k].gate if 0 <= k < len(points) else None
+            if gate is None:
+                raise FileFormatError(f"Point {k} of the path has no gate; it must be a local one.")
+            prefix = f"gate.{g}."
+            own = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+            gates.append(clone(gate).set_params(shrinkage=points[k].shrinkage).restore(own))
+        return cls(constant, gates, places, shares)

@@ -1,0 +1,65 @@
+"""The shift guard: how far an input lies within the labelled sample, between 0 and 1.
+
+How far is far depends on the sample's own tails. A feature that ends abruptly says nothing about
+what comes after; one that thins out, as a Gaussian does, is often met a little further out. So the
+distance from the sample's box is measured in units of the tail of each side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.floating]
+
+TAIL_ROWS = 10
+"""The tail of a feature is that of its outermost rows, at most this many and a tenth of all."""
+
+REACH = 10.0
+"""Tails beyond the box at which the support has fallen to 1/e."""
+
+POWER = 8
+"""How abruptly it falls."""
+
+LEAST_TAIL = 0.02
+"""Shortest tail, in standard deviations of the feature."""
+
+
+@dataclass(frozen=True)
+class Support:
+    """The box of a sample and the tails on its sides.
+
+    low, high : (p,) ends of the box; low_tail, high_tail : (p,) lengths, positive.
+    """
+
+    low: Array
+    high: Array
+    low_tail: Array
+    high_tail: Array
+
+    @classmethod
+    def of(cls, X: Array) -> Support:
+        """Measure a sample (n, p).
+
+        >>> support = Support.of(np.linspace(0, 1, 101)[:, None])
+        >>> support(np.array([[0.5], [1.4], [3.0]])).round(2).tolist()
+        [1.0, 0.92, 0.0]
+        """
+        n = len(X)
+        rows = min(TAIL_ROWS, max(1, n // 10), n - 1)
+        # Only the outermost rows are needed in order, not the whole sample.
+        lowest = np.sort(np.partition(X, rows, axis=0)[: rows + 1], axis=0)
+        highest = -np.sort(np.partition(-X, rows, axis=0)[: rows + 1], axis=0)
+        deviation = X.std(axis=0)
+        least = np.where(deviation > 0, LEAST_TAIL * deviation, 1.0)
+        low_tail = np.maximum(lowest[rows] - lowest[:rows].mean(axis=0), least)
+        high_tail = np.maximum(highest[:rows].mean(axis=0) - highest[rows], least)
+        return cls(lowest[0], highest[0], low_tail, high_tail)
+
+    def __call__(self, X: Array) -> Array:
+        """``exp(-(u / REACH)^POWER)``, u the largest excess in tails: (n, p) -> (n,)."""
+        excess = np.maximum((self.low - X) / self.low_tail, (X - self.high) / self.high_tail)
+        largest = excess.max(axis=1).clip(0.0, 1e3 * REACH)  # beyond it the power would overflow
+        return np.exp(-((largest / REACH) ** POWER))

@@ -1,0 +1,113 @@
+"""What a gate is: a function from inputs to the simplex, learnt from predictions.
+
+Gates see arrays only. Classification reaches them already reduced: under
+cross-entropy the one output of a row is the probability of its observed class.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone
+
+from localma.folds import Fold
+from localma.losses import Loss
+
+Array = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training of a gate on one data set: which rows, how much shrinkage, which seed.
+
+    rows : (n_rows,) indices into the data, or None for all of them.
+    global_weights : (M,) the weights to which shrinkage pulls; computed from `rows` if None.
+    """
+
+    rows: NDArray[np.intp] | None
+    shrinkage: float
+    random_state: int
+    global_weights: Array | None = None
+
+
+class Gate(BaseEstimator, ABC):
+    """A function ``x -> w(x)`` on the simplex. Subclasses are final.
+
+    A gate that can be shrunk has the parameters `shrinkage` and `random_state`. One that
+    chooses by held-out rows sets `needs_folds`, and is given the folds of the estimator.
+    """
+
+    needs_folds: ClassVar[bool] = False
+
+    @abstractmethod
+    def fit(
+        self,
+        X: Array,
+        P: Array,
+        y: Array,
+        *,
+        loss: Loss,
+        sample_weight: Array | None = None,
+        global_weights: Array | None = None,
+        folds: Sequence[Fold] | None = None,
+    ) -> Self:
+        """Learn the weights.
+
+        Parameters
+        ----------
+        X : (n, p) inputs of the gate.
+        P : (n, M, K) predictions of the candidates.
+        y : (n, K) targets.
+        loss : the loss to minimise, on the scale of the predictions.
+        sample_weight : (n,) or None.
+        global_weights : (M,) the weights to which shrinkage pulls; computed if None.
+        folds : (train, test) pairs of rows, for gates that choose by held-out rows.
+        """
+
+    @abstractmethod
+    def predict_weights(self, X: Array) -> Array:
+        """Weights of each row: (n, p) -> (n, M), non-negative, summing to one."""
+
+    def support(self, X: Array) -> Array:
+        """How much of the local part is used in each row: (n, p) -> (n,), between 0 and 1."""
+        return np.ones(len(X))
+
+    def fit_jobs(
+        self,
+        X: Array,
+        P: Array,
+        y: Array,
+        *,
+        loss: Loss,
+        jobs: Sequence[Job],
+        sample_weight: Array | None = None,
+    ) -> list[Self]:
+        """Train one copy of this gate per job, on shared data; an engine may do them at once."""
+        fitted = []
+        for job in jobs:
+            rows = slice(None) if job.rows is None else job.rows
+            gate = clone(self).set_params(shrinkage=job.shrinkage, random_state=job.random_state)
+            weight = None if sample_weight is None else sample_weight[rows]
+            gate.fit(
+                X[rows],
+                P[rows],
+                y[rows],
+                loss=loss,
+                sample_weight=weight,
+                global_weights=job.global_weights,
+            )
+            fitted.append(gate)
+        return fitted
+
+    @abstractmethod
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """The fitted state as named arrays, everything that `restore` needs."""
+
+    @abstractmethod
+    def restore(self, arrays: dict[str, NDArray[np.generic]]) -> Self:
+        """Take the fitted state back from named arrays, checking shapes."""

@@ -1,0 +1,71 @@
+"""The gate that learns nothing: every candidate has the same weight everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from localma.errors import FileFormatError
+from localma.folds import Fold
+from localma.gates.base import Gate
+from localma.losses import Loss
+
+Array = NDArray[np.floating]
+
+
+class EqualGate(Gate):
+    """Equal weights: ``w_m(x) = 1 / M``.
+
+    Attributes
+    ----------
+    n_candidates_ : int
+        The number M of candidates seen by `fit`.
+
+    Examples
+    --------
+    >>> from localma.losses import squared_error
+    >>> P, y = np.zeros((3, 4, 1)), np.ones((3, 1))
+    >>> gate = EqualGate().fit(np.zeros((3, 2)), P, y, loss=squared_error())
+    >>> gate.predict_weights(np.zeros((1, 2))).tolist()
+    [[0.25, 0.25, 0.25, 0.25]]
+    """
+
+    def fit(
+        self,
+        X: Array,
+        P: Array,
+        y: Array,
+        *,
+        loss: Loss,
+        sample_weight: Array | None = None,
+        global_weights: Array | None = None,
+        folds: Sequence[Fold] | None = None,
+    ) -> Self:
+        """Count the candidates; nothing else about the sample matters. See `Gate.fit`."""
+        self.n_candidates_ = int(P.shape[1])
+        return self
+
+    def predict_weights(self, X: Array) -> Array:
+        """Weights of each row: (n, p) -> (n, M), all ``1 / M``."""
+        check_is_fitted(self)
+        return np.full((len(X), self.n_candidates_), 1.0 / self.n_candidates_)
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """The fitted state: `n_candidates`, of shape ()."""
+        check_is_fitted(self)
+        return {"n_candidates": np.array(self.n_candidates_)}
+
+    def restore(self, arrays: dict[str, NDArray[np.generic]]) -> Self:
+        """Take the fitted state back from `arrays`."""
+        count = arrays.get("n_candidates", np.array(None))
+        if count.shape != () or count.dtype.kind not in "iu" or int(count) < 1:
+            raise FileFormatError(
+                "EqualGate is restored from one array, 'n_candidates', a positive integer of shape "
+                f"(); received {arrays!r}. Pass what arrays() of a fitted gate returned."
+            )
+        self.n_candidates_ = int(count)
+        return self

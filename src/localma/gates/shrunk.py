@@ -1,0 +1,354 @@
+"""Safe locality: the path from the global weights to a free gate, weighted by held-out losses.
+
+The answer is ``w(x) = sum_k a_k w_k(x)`` over the points k of a path: equal weights, the best
+single candidate, the global weights, and local gates under shrinkage from strong to weak. The
+weights a_k come from cross-fitted losses, so the answer is local only as far as the data support.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from localma.combine import softmax
+from localma.errors import FileFormatError, InvalidInputError, unknown_name
+from localma.folds import Fold, make_folds
+from localma.gates._held_out import HeldOut, Labelled, Point, train_path
+from localma.gates._mixed import MixedGates
+from localma.gates._support import Support
+from localma.gates.base import Gate
+from localma.gates.mlp import WEIGHT_FLOOR, MLPGate
+from localma.losses import Loss
+from localma.selection import RULES, LocalityGain, locality_gain, mean_and_error
+
+Array = NDArray[np.floating]
+
+NETWORK_STRENGTHS = (1.0, 0.3, 0.1, 0.03)
+LINEAR_STRENGTHS = (10.0, 3.0, 1.0, 0.3)
+"""Shrinkage of the local gates of the path, in units of 1 / n."""
+
+CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
+"""Prior weight of the points without local part; the local gates share the rest evenly."""
+
+HOLD_OUT_ROWS = 20_000
+"""From this many rows on, one fold judges well enough, at a fifth of the cost of five."""
+
+
+class ShrunkGate(Gate):
+    """A local gate, shrunk towards the global weights as far as held-out losses ask for.
+
+    Parameters
+    ----------
+    base : Gate, optional
+        The local gate: any with the parameters `shrinkage` and `random_state`. By default a
+        network of 32 units.
+    cv : int or splitter, optional
+        Folds, where the estimator gives none; 5 by default.
+    strengths : sequence of float
+        The path of the base gate: shrinkage in units of ``1 / n``, from strong to weak.
+    linear : bool
+        Whether linear gates are on the path too; for inputs that are arrays.
+    rule : {"weights", "best", "one_standard_error"}
+        How held-out losses turn into weights of the points: exponential weighting, the smallest
+        risk, or the most shrunk point within a standard error of it.
+    n_restarts : int
+        Networks from different starts that are averaged in the final fit.
+    guard : bool
+        Whether the local part fades where inputs leave the sample; for inputs that are arrays.
+    random_state : int, RandomState instance or None
+
+    Attributes
+    ----------
+    path_ : dict of columns
+        The whole path as a table: "gate", "shrinkage", "risk", "standard_error" of the risk's
+        difference to the global gate, and "weight" in the answer.
+    locality_gain_ : LocalityGain
+        Cross-fitted risk of the global gate minus that of the whole procedure.
+    global_weights_ : (M,)
+
+    Notes
+    -----
+    The gain is nested: the weights a_k with which a fold is predicted come from the other folds'
+    losses. Where n is large, one fold is held out, and its two halves judge for each other.
+
+    Examples
+    --------
+    >>> from localma.losses import squared_error
+    >>> x = np.linspace(-2, 2, 200)
+    >>> P, y = np.stack([-x, x], axis=1)[:, :, np.newaxis], np.abs(x)[:, np.newaxis]
+    >>> gate = ShrunkGate(random_state=0).fit(x[:, np.newaxis], P, y, loss=squared_error())
+    >>> gate.locality_gain_.value > 2 * gate.locality_gain_.standard_error
+    True
+    """
+
+    needs_folds: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        base: Gate | None = None,
+        *,
+        cv: Any = None,
+        strengths: Sequence[float] = NETWORK_STRENGTHS,
+        linear: bool = True,
+        rule: str = "weights",
+        n_restarts: int = 3,
+        guard: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.base = base
+        self.cv = cv
+        self.strengths = strengths
+        self.linear = linear
+        self.rule = rule
+        self.n_restarts = n_restarts
+        self.guard = guard
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Array,
+        P: Array,
+        y: Array,
+        *,
+        loss: Loss,
+        sample_weight: Array | None = None,
+        global_weights: Array | None = None,
+        folds: Sequence[Fold] | None = None,
+    ) -> Self:
+        """Train the path in every fold, weight its points, and refit those that count."""
+        self._check_parameters()
+        random = check_random_state(self.random_state)
+        data = Labelled.of(X, P, y, sample_weight, loss)
+        used = self._use_folds(folds, y, random)
+        seeds = [int(seed) for seed in random.randint(np.iinfo(np.int32).max, size=self.n_restarts)]
+        points = self._points(data.n_inputs, data.n_candidates, data.n_effective)
+        held_out = HeldOut.of(data, used, points, seeds[0], random)
+        self._judge(held_out, points)
+        self.global_weights_ = (
+            data.global_weights(None) if global_weights is None else np.asarray(global_weights)
+        )
+        kept = {k for k, weight in enumerate(self.path_["weight"]) if weight > 0}
+        self.fold_answers_ = [
+            MixedGates.of(members, self.path_["weight"], kept) for members in held_out.members
+        ]
+        finals = train_path(data, [None], points, seeds, kept, [self.global_weights_])
+        self.answer_ = MixedGates.of(finals[0], self.path_["weight"], kept)
+        self.support_ = Support.of(X[data.sample_weight > 0]) if self._guards(X) else None
+        return self
+
+    def predict_weights(self, X: Array) -> Array:
+        """Weights of each row: (n, p) -> (n, M), faded to the global ones away from the sample."""
+        check_is_fitted(self)
+        return self._faded(self.answer_.predict_weights(X), X)
+
+    def support(self, X: Array) -> Array:
+        """How much of the local part is used in each row: (n, p) -> (n,), between 0 and 1."""
+        check_is_fitted(self)
+        return np.ones(len(X)) if self.support_ is None else self.support_(X)
+
+    def weight_band(self, X: Array, level: float = 0.9) -> tuple[Array, Array]:
+        """Band of the weights of each row and candidate: (n, p) -> two arrays (n, M).
+
+        The spread comes from the gates of the folds, by the delete-a-group jackknife, and from
+        the restarts of the final fit. It tells how far the weights depend on the sample and on
+        the starts; it knows nothing of what no point of the path can express.
+        """
+        check_is_fitted(self)
+        centre = self.predict_weights(X)
+        folds = np.stack([self._faded(fold.predict_weights(X), X) for fold in self.fold_answers_])
+        F = len(folds)
+        around = folds.mean(axis=0) if F > 1 else centre
+        variance = (F - 1 if F > 1 else 1) * ((folds - around) ** 2).mean(axis=0)
+        variance += self.answer_.restart_variance(X)
+        reach = norm.ppf((1 + level) / 2) * np.sqrt(variance)
+        return np.clip(centre - reach, 0.0, 1.0), np.clip(centre + reach, 0.0, 1.0)
+
+    @property
+    def verdict_(self) -> str:
+        """What local weights are worth here, in one sentence."""
+        gain = self.locality_gain_
+        error = f"{gain.standard_error:.2g}"
+        if gain.is_clear and gain.value > 0:
+            return (
+                f"Local weights pay: they lower the held-out loss by {gain.value:.3g} ± {error}, "
+                f"from {gain.global_risk:.3g} with the best constant weights to {gain.risk:.3g} "
+                f"({gain.value / abs(gain.global_risk):.0%} lower)."
+            )
+        if gain.is_clear:
+            return (
+                f"Local weights do not pay: they raise the held-out loss by {-gain.value:.3g} ± "
+                f"{error}, from {gain.global_risk:.3g} with the best constant weights; "
+                "gate='global' is the better choice here."
+            )
+        constant = self.answer_.constant.sum()
+        return (
+            f"No clear gain from local weights: the held-out loss changes by {-gain.value:.3g} ± "
+            f"{error} from {gain.global_risk:.3g} with the best constant weights, "
+            f"which make up {constant:.0%} of the answer."
+        )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The fitted state: what `restore` takes."""
+        check_is_fitted(self)
+        gain = self.locality_gain_
+        state: dict[str, NDArray[Any]] = {
+            "global_weights": self.global_weights_,
+            "size": np.array([self.n_features_in_, self.n_effective_]),
+            "gain": np.array([gain.value, gain.standard_error, gain.global_risk, gain.risk]),
+            **{f"path.{key}": np.array(self.path_[key]) for key in _NUMBERS},
+        }
+        for k, mixed in enumerate([self.answer_, *self.fold_answers_]):
+            state |= {f"mixed.{k}.{name}": array for name, array in mixed.arrays().items()}
+        if self.support_ is not None:
+            state |= {f"support.{name}": array for name, array in vars(self.support_).items()}
+        return state
+
+    def restore(self, arrays: dict[str, NDArray[Any]]) -> Self:
+        """Take the fitted state back from `arrays`, checking names and shapes."""
+        self.global_weights_ = arrays["global_weights"]
+        M = len(self.global_weights_)
+        _check_shape(arrays, "size", (2,))
+        _check_shape(arrays, "gain", (4,))
+        p, n = int(arrays["size"][0]), float(arrays["size"][1])
+        points = self._points(p, M, n)
+        for key in _NUMBERS:
+            _check_shape(arrays, f"path.{key}", (len(points),))
+        self.n_features_in_, self.n_effective_ = p, n
+        self._tabulate(points, *(arrays[f"path.{key}"] for key in _NUMBERS))
+        self.locality_gain_ = LocalityGain(*arrays["gain"].tolist())
+        mixed: list[MixedGates] = []
+        while f"mixed.{len(mixed)}.constant" in arrays:
+            mixed.append(MixedGates.restore(points, _below(arrays, f"mixed.{len(mixed)}."), M))
+        if len(mixed) < 2:
+            raise FileFormatError("ShrunkGate is restored from an answer and at least one fold.")
+        self.answer_, *self.fold_answers_ = mixed
+        sides = _below(arrays, "support.")
+        for name in sides:
+            _check_shape(sides, name, (p,))
+        self.support_ = Support(**sides) if sides else None
+        return self
+
+    def _faded(self, weights: Array, X: Array) -> Array:
+        """Fade logits, not weights: a gate that is sure stays sure a little longer."""
+        if self.support_ is None:
+            return weights
+        share = self.support_(X)[:, np.newaxis]
+        # A global weight of zero would silence a candidate at once; it does so in the end.
+        floor = WEIGHT_FLOOR * share
+        anchor = (1.0 - floor) * self.global_weights_ + floor / len(self.global_weights_)
+        with np.errstate(divide="ignore"):
+            logits = share * np.log(np.maximum(weights, _TINY)) + (1.0 - share) * np.log(anchor)
+        return softmax(logits)
+
+    def _guards(self, X: Any) -> bool:
+        return self.guard and isinstance(X, np.ndarray) and X.ndim == 2
+
+    def _points(self, n_inputs: int, n_candidates: int, n: float) -> list[Point]:
+        """The path, most shrunk first; shrinkage falls with n as the noise of a mean does."""
+        kinds: list[tuple[str, Gate, Sequence[float]]] = []
+        if n_candidates > 1 and self.linear and n_inputs > 0:
+            rank = min(n_inputs, n_candidates) + 1
+            linear = MLPGate((rank,), activation="identity", learning_rate=0.05, n_steps=300)
+            kinds.append(("linear", linear, LINEAR_STRENGTHS))
+        if n_candidates > 1:
+            base = (
+                MLPGate((32,), learning_rate=0.05, n_steps=600)
+                if self.base is None
+                else clone(self.base)
+            )
+            kinds.append(("local", base, self.strengths))
+        left = 1.0 - sum(CONSTANT_PRIOR.values())
+        return [Point(name, prior) for name, prior in CONSTANT_PRIOR.items()] + [
+            Point(name, left / len(kinds) / len(strengths), gate, strength / n)
+            for name, gate, strengths in kinds
+            for strength in strengths
+        ]
+
+    def _use_folds(
+        self, folds: Sequence[Fold] | None, y: Array, random: np.random.RandomState
+    ) -> list[Fold]:
+        cv = 5 if self.cv is None else self.cv
+        if folds is None:
+            folds = make_folds(cv, y, random_state=random)
+        # Whoever asks for certain folds gets them all.
+        return list(folds)[:1] if isinstance(cv, int) and len(y) >= HOLD_OUT_ROWS else list(folds)
+
+    def _judge(self, held_out: HeldOut, points: list[Point]) -> None:
+        """Weight the points by their held-out losses, and find what the procedure is worth."""
+        prior = np.array([point.prior for point in points])
+        rule, L, weight = RULES[self.rule], held_out.losses(), held_out.sample_weight
+        shares = rule(L, weight, prior / prior.sum())
+        reference = [point.name for point in points].index("global")
+        nested = np.empty(len(weight))
+        for block in np.unique(held_out.blocks):
+            inside = held_out.blocks == block
+            # A row that several folds judge may not choose for itself either.
+            others = ~np.isin(held_out.rows, held_out.rows[inside])
+            known = weight[others].sum() > 0
+            chosen = rule(L[:, others], weight[others], prior) if known else prior / prior.sum()
+            nested[inside] = held_out.losses_of_mixture(chosen, inside)
+        self.locality_gain_ = locality_gain(L[reference], nested, weight, held_out.blocks)
+        differences = [
+            mean_and_error(losses - L[reference], weight, held_out.blocks)[1] for losses in L
+        ]
+        risks = [mean_and_error(losses, weight)[0] for losses in L]
+        self.n_features_in_ = held_out.data.n_inputs
+        self.n_effective_ = held_out.data.n_effective
+        self._tabulate(points, risks, differences, shares)
+
+    def _tabulate(self, points: list[Point], risks: Any, errors: Any, shares: Any) -> None:
+        self.path_: dict[str, list[Any]] = {
+            "gate": [point.name for point in points],
+            "shrinkage": [float(point.shrinkage) for point in points],
+            "risk": [float(risk) for risk in risks],
+            "standard_error": [float(error) for error in errors],
+            "weight": [float(share) for share in shares],
+        }
+
+    def _check_parameters(self) -> None:
+        if self.rule not in RULES:
+            raise unknown_name("rule", self.rule, RULES)
+        strengths = list(self.strengths)
+        if not strengths or not all(0 <= value < np.inf for value in strengths):
+            raise InvalidInputError(
+                "strengths of ShrunkGate must be finite numbers, zero or more, at least one; "
+                f"received {self.strengths!r}."
+            )
+        if self.base is not None and not {"shrinkage", "random_state"} <= set(
+            self.base.get_params(deep=False)
+        ):
+            raise InvalidInputError(
+                "The base of ShrunkGate must have the parameters shrinkage and random_state; "
+                f"{type(self.base).__name__} has not. Wrap a gate such as MLPGate()."
+            )
+        if self.n_restarts < 1:
+            raise InvalidInputError(
+                f"n_restarts of ShrunkGate must be at least 1; received {self.n_restarts!r}."
+            )
+
+
+_TINY = float(np.finfo(np.float64).tiny)
+_NUMBERS = ("risk", "standard_error", "weight")
+
+
+def _below(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
+
+
+def _check_shape(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> None:
+    if arrays[name].shape != shape:
+        raise FileFormatError(
+            f"The array {name!r} of ShrunkGate must have shape {shape}; received "
+            f"{arrays[name].shape}."
+        )

@@ -1,0 +1,359 @@
+"""Saving and loading: one safetensors file whose header describes the model in JSON; no pickle.
+
+Arrays hold what was learnt. The description holds everything else: parameters, names, labels, and
+for each candidate a recipe, where it has one. Recipes that import code are followed only when the
+caller trusts the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localma.candidates import Candidate, Pool, as_candidate, from_recipe, needs_trust
+from localma.errors import FileFormatError, InvalidInputError, UntrustedFileError
+from localma.estimators import LocalMAClassifier, LocalMARegressor
+from localma.features import GateFeatures
+from localma.gates import GATE_CLASSES, Gate
+from localma.imports import import_name, import_object
+from localma.losses import Loss, get_loss, is_registered
+
+SCHEMA = 1
+ESTIMATORS = {kind.__name__: kind for kind in (LocalMARegressor, LocalMAClassifier)}
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "estimator": str,
+    "loss": dict,
+    "gate": dict,
+    "gate_features": dict,
+    "candidates": list,
+    "n_features_in": (int, type(None)),
+    "feature_names_in": (list, type(None)),
+    "classes": (list, type(None)),
+}
+"""Fields of the description and their types in JSON."""
+
+Arrays = dict[str, NDArray[Any]]
+Model = LocalMARegressor | LocalMAClassifier
+
+
+def save(model: Model, path: str | os.PathLike[str]) -> None:
+    """Write a fitted model to one file, whole or not at all.
+
+    Candidates that can be described (columns, importable functions, files) are saved as recipes;
+    the others are given again to `load` by name, and so is a transformer in `gate_features`.
+    """
+    from safetensors.numpy import save as to_bytes
+
+    arrays = {f"gate.{name}": array for name, array in model.gate_.arrays().items()}
+    arrays["global_weights"] = model.global_weights_
+    # safetensors silently writes the wrong numbers for arrays that are not contiguous.
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    description = json.dumps(_describe(model), allow_nan=False)
+    header = {"format": "localma", "schema": str(SCHEMA), "description": description}
+    _write_whole(Path(path), to_bytes(arrays, metadata=header))
+
+
+def load(
+    path: str | os.PathLike[str],
+    candidates: Mapping[str, Any] | None = None,
+    *,
+    gate_features: Any = None,
+    trust: bool = False,
+) -> Model:
+    """Read a model that `save` wrote.
+
+    Parameters
+    ----------
+    path : the file
+    candidates : models by name, for those candidates that the file has no recipe for, or in place
+        of a recipe. An empty dict attaches none: then `predict` needs `predictions=`.
+    gate_features : the fitted transformer or the function, where the file cannot describe it
+    trust : whether to follow recipes that import code. Only for files from people you trust.
+    """
+    description, arrays = _read(Path(path))
+    model = ESTIMATORS[description["estimator"]]()
+    model.gate_ = _restore_gate(description["gate"], arrays, trust)
+    model.gate = model.gate_
+    model.global_weights_ = _array(arrays, "global_weights")
+    model.loss_ = model.loss = _restore_loss(description["loss"])
+    _restore_inputs(model, description)
+    model.gate_features_ = _restore_features(description["gate_features"], gate_features, trust)
+    model.gate_features = model.gate_features_.spec
+    _restore_pool(model, description, candidates, trust)
+    return model
+
+
+# Writing.
+
+
+def _describe(model: Model) -> dict[str, Any]:
+    names = getattr(model, "feature_names_in_", None)
+    return {
+        "estimator": type(model).__name__,
+        "loss": _describe_loss(model.loss_),
+        "gate": _describe_gate(model.gate_),
+        "gate_features": model.gate_features_.recipe(),
+        "candidates": _describe_candidates(model),
+        "n_features_in": getattr(model, "n_features_in_", None),
+        "feature_names_in": None if names is None else [str(name) for name in names],
+        "classes": model.classes_.tolist() if isinstance(model, LocalMAClassifier) else None,
+    }
+
+
+def _describe_loss(loss: Loss) -> dict[str, Any]:
+    own = not is_registered(loss)
+    return {"name": loss.name, "parameters": {} if own else dict(loss.parameters), "own": own}
+
+
+def _describe_gate(gate: Gate) -> dict[str, Any]:
+    kind = type(gate)
+    known = GATE_CLASSES.get(kind.__name__) is kind
+    return {
+        "kind": kind.__name__ if known else import_name(kind),
+        "known": known,
+        "parameters": {k: _to_json(v) for k, v in gate.get_params(deep=False).items()},
+    }
+
+
+def _describe_candidates(model: Model) -> list[dict[str, Any]]:
+    if model.pool_ is None:
+        return [{"name": name, "recipe": None} for name in model.candidate_names_]
+    return [
+        {"name": name, "recipe": candidate.recipe()}
+        for name, candidate in zip(model.pool_.names, model.pool_.candidates, strict=True)
+    ]
+
+
+def _to_json(value: Any) -> Any:
+    """Parameters of a gate in JSON, which knows neither infinity nor tuples nor gates."""
+    if isinstance(value, Gate):
+        return {"$gate": _describe_gate(value)}
+    if isinstance(value, tuple | list):
+        return {"$" + type(value).__name__: [_to_json(item) for item in value]}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": str(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    # A splitter, a generator of random numbers: needed to fit again, not to predict.
+    return {"$left_out": repr(value)}
+
+
+def _from_json(value: Any, trust: bool) -> Any:
+    if not isinstance(value, dict):
+        return value
+    kind, content = next(iter(value.items()), ("", None))
+    if len(value) != 1 or kind not in ("$gate", "$tuple", "$list", "$float", "$left_out"):
+        raise FileFormatError(f"A parameter of the gate has an unknown form: {value!r}.")
+    if kind == "$gate":
+        return _make_gate(content, trust)
+    if kind == "$left_out":
+        return None
+    if kind == "$float":
+        return float(str(content))
+    items = [_from_json(item, trust) for item in content or ()]
+    return tuple(items) if kind == "$tuple" else items
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write under a temporary name, then rename: a reader sees the old file or the new one."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+# Reading.
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise FileFormatError(
+            f"{path} is no safetensors file, or was cut short ({error}). Save the model again."
+        ) from error
+    if header.get("format") != "localma":
+        raise FileFormatError(f"{path} is a safetensors file, but localma did not write it.")
+    if header.get("schema") != str(SCHEMA):
+        raise FileFormatError(
+            f"{path} has schema version {header.get('schema')!r}; this localma reads {SCHEMA}. "
+            "Load it with the version that wrote it, or save the model again."
+        )
+    try:
+        description = json.loads(header["description"])
+    except (KeyError, ValueError) as error:
+        raise FileFormatError(f"{path} has no readable description: {error!r}.") from error
+    _check_fields(description, FIELDS, "description")
+    if description["estimator"] not in ESTIMATORS:
+        raise FileFormatError(f"{path} holds an unknown estimator {description['estimator']!r}.")
+    return description, arrays
+
+
+def _check_fields(received: Any, fields: Mapping[str, Any], what: str) -> None:
+    if not isinstance(received, dict) or set(received) != set(fields):
+        names = sorted(received) if isinstance(received, dict) else received
+        raise FileFormatError(f"The {what} must have fields {sorted(fields)}; received {names}.")
+    for name, kind in fields.items():
+        if not isinstance(received[name], kind):
+            raise FileFormatError(
+                f"The field {name!r} of the {what} has the wrong type: {received[name]!r}."
+            )
+
+
+def _array(arrays: Arrays, name: str) -> NDArray[Any]:
+    if name not in arrays:
+        raise FileFormatError(f"The array {name!r} is missing; the file has {sorted(arrays)}.")
+    return arrays[name]
+
+
+def _make_gate(description: Any, trust: bool) -> Gate:
+    _check_fields(description, {"kind": str, "known": bool, "parameters": dict}, "gate")
+    kind = description["kind"]
+    if description["known"]:
+        if kind not in GATE_CLASSES:
+            raise FileFormatError(f"Unknown gate {kind!r}; known: {sorted(GATE_CLASSES)}.")
+        gate_class: Any = GATE_CLASSES[kind]
+    elif not trust:
+        raise UntrustedFileError(
+            f"The gate of this file is made by importing {kind!r}, which may run any code. Pass "
+            "trust=True if you trust the file."
+        )
+    else:
+        gate_class = import_object(kind)
+    parameters = {k: _from_json(v, trust) for k, v in description["parameters"].items()}
+    try:
+        gate = gate_class(**parameters)
+    except TypeError as error:
+        raise FileFormatError(
+            f"The parameters of the gate {kind!r} do not fit: {error}."
+        ) from error
+    return gate
+
+
+def _restore_gate(description: Any, arrays: Arrays, trust: bool) -> Gate:
+    own = {k.removeprefix("gate."): v for k, v in arrays.items() if k.startswith("gate.")}
+    try:
+        return _make_gate(description, trust).restore(own)
+    except KeyError as error:
+        raise FileFormatError(f"The array 'gate.{error.args[0]}' is missing.") from error
+
+
+def _restore_loss(description: dict[str, Any]) -> Loss:
+    _check_fields(description, {"name": str, "parameters": dict, "own": bool}, "loss")
+    if description["own"]:
+        return Loss(description["name"], _lost, _lost)
+    try:
+        return get_loss(description["name"], **description["parameters"])
+    except (InvalidInputError, TypeError) as error:
+        raise FileFormatError(f"The loss of this file cannot be made: {error}") from error
+
+
+def _lost(y: Any, mu: Any) -> Any:
+    raise InvalidInputError(
+        "A loss of one's own is not saved, and prediction does not need it; to fit or judge "
+        "again, set the parameter loss= of the model."
+    )
+
+
+def _restore_inputs(model: Model, description: dict[str, Any]) -> None:
+    if description["n_features_in"] is not None:
+        model.n_features_in_ = description["n_features_in"]
+    if description["feature_names_in"] is not None:
+        model.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
+    if isinstance(model, LocalMAClassifier):
+        if not description["classes"]:
+            raise FileFormatError("A classifier needs its classes; the file has none.")
+        model.classes_ = np.array(description["classes"])
+
+
+def _restore_features(recipe: dict[str, Any], attached: Any, trust: bool) -> GateFeatures:
+    if attached is not None:
+        return GateFeatures.attached(attached, recipe.get("hidden", ()))
+    if recipe.get("kind") == "attach":
+        raise InvalidInputError(
+            f"The gate's inputs come from {recipe.get('what')}, which is not saved; pass it again: "
+            "load(path, gate_features=...)."
+        )
+    if recipe.get("kind") == "function" and not trust:
+        raise UntrustedFileError(
+            f"The gate's inputs come from the function {recipe.get('import')!r}, which may run any "
+            "code. Pass trust=True if you trust the file, or gate_features= the function itself."
+        )
+    return GateFeatures.from_recipe(recipe)
+
+
+def _restore_pool(
+    model: Model, description: dict[str, Any], given: Mapping[str, Any] | None, trust: bool
+) -> None:
+    for entry in description["candidates"]:
+        _check_fields(entry, {"name": str, "recipe": (dict, type(None))}, "candidate")
+    names = tuple(entry["name"] for entry in description["candidates"])
+    if len(names) != len(model.global_weights_):
+        raise FileFormatError(
+            f"The file names {len(names)} candidates and has {len(model.global_weights_)} weights."
+        )
+    model.candidate_names_, model.pool_ = names, None
+    strange = sorted(set(given or ()) - set(names))
+    if strange:
+        raise InvalidInputError(
+            f"candidates has {strange}, which this model does not know; it knows {list(names)}."
+        )
+    if given is not None and not given:
+        return
+    found = {entry["name"]: _find(entry, given or {}, trust) for entry in description["candidates"]}
+    model.candidates = found
+    model.pool_ = Pool(found, task=model._task)
+    if isinstance(model, LocalMAClassifier):
+        _check_classes(model)
+
+
+def _find(entry: dict[str, Any], given: Mapping[str, Any], trust: bool) -> Candidate:
+    name, recipe = entry["name"], entry["recipe"]
+    if name in given:
+        return as_candidate(given[name])
+    if recipe is None:
+        raise InvalidInputError(
+            f"Candidate {name!r} is not saved in the file; pass it again: "
+            f"load(path, candidates={{{name!r}: model}}), or candidates={{}} to give predictions= "
+            "to predict instead."
+        )
+    if needs_trust(recipe) and not trust:
+        raise UntrustedFileError(
+            f"Candidate {name!r} comes back by following {recipe!r}, which may run any code. Pass "
+            f"trust=True if you trust the file, or candidates={{{name!r}: model}}."
+        )
+    return from_recipe(recipe)
+
+
+def _check_classes(model: LocalMAClassifier) -> None:
+    assert model.pool_ is not None
+    known = model.pool_.classes
+    if known is None or known.tolist() != model.classes_.tolist():
+        raise InvalidInputError(
+            f"The candidates must know the classes that the model was fitted with, "
+            f"{model.classes_.tolist()}; together these know "
+            f"{None if known is None else known.tolist()}."
+        )

@@ -1,0 +1,146 @@
+"""Evidence: which points of a path to trust, from held-out losses, and what locality is worth.
+
+Losses are judged row by row: L has shape (points, judgements), where a judgement is one held-out
+row of one fold. Folds that are no partition judge some rows several times, and others never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.floating]
+Rule = Callable[[Array, Array, Array], Array]
+
+TEMPERATURE = 4.0
+"""Held-out evidence is read at this multiple of the smallest risk: the noise of squared error."""
+
+NEGLIGIBLE = 0.05
+"""Points with less than this share of the largest weight are dropped."""
+
+
+def exponential_weights(L: Array, sample_weight: Array, prior: Array) -> Array:
+    """Weights ``a_k ~ prior_k exp(-n (R_k - min R) / (T min R))`` of the points of a path.
+
+    R is the held-out risk of a point, n the number of judgements that the weights amount to.
+
+    L : (points, judgements), sample_weight : (judgements,), prior : (points,) -> (points,).
+
+    >>> exponential_weights(np.array([[1.0] * 100, [2.0] * 100]), np.ones(100), np.ones(2)).tolist()
+    [1.0, 0.0]
+    """
+    risk = L @ sample_weight / sample_weight.sum()
+    n = sample_weight.sum() ** 2 / (sample_weight**2).sum()
+    scale = TEMPERATURE * max(abs(float(risk.min())), float(np.finfo(np.float64).tiny))
+    with np.errstate(over="ignore"):
+        evidence = np.log(prior) - n * (risk - risk.min()) / scale
+    weights = np.exp(evidence - evidence.max())
+    weights[weights < NEGLIGIBLE * weights.max()] = 0.0
+    return weights / weights.sum()
+
+
+def smallest_risk(L: Array, sample_weight: Array, prior: Array) -> Array:
+    """All weight on the point of smallest held-out risk; among equals, of largest prior.
+
+    >>> L, prior = np.array([[1.0], [1.0], [2.0]]), np.array([0.1, 0.8, 0.1])
+    >>> smallest_risk(L, np.ones(1), prior).tolist()
+    [0.0, 1.0, 0.0]
+    """
+    risk = L @ sample_weight
+    return np.eye(len(L))[np.lexsort((-prior, risk))[0]]
+
+
+def one_standard_error(L: Array, sample_weight: Array, prior: Array) -> Array:
+    """All weight on the point of largest prior within a standard error of the smallest risk.
+
+    The standard error is that of the paired difference, row by row. Among equal priors, the point
+    that stands first on the path, the more shrunk one, is taken.
+    """
+    best = int(np.argmax(smallest_risk(L, sample_weight, prior)))
+    differences = [mean_and_error(losses - L[best], sample_weight) for losses in L]
+    near = [k for k, (mean, error) in enumerate(differences) if k == best or mean <= error]
+    return np.eye(len(L))[max(near, key=lambda k: (prior[k], -k))]
+
+
+RULES: dict[str, Rule] = {
+    "weights": exponential_weights,
+    "best": smallest_risk,
+    "one_standard_error": one_standard_error,
+}
+"""How the points of a path are weighted: (L, sample_weight, prior) -> (points,)."""
+
+
+def mean_and_error(
+    values: Array, sample_weight: Array, blocks: NDArray[np.intp] | None = None
+) -> tuple[float, float]:
+    """Weighted mean and its standard error: (n,), (n,) -> two numbers.
+
+    With blocks (n,), such as folds, the standard error is at least that of the blocks' means:
+    rows of a fold share the models that judged them, and their errors with it.
+
+    >>> mean, error = mean_and_error(np.array([0.0, 2.0]), np.ones(2))
+    >>> mean, round(error, 6)
+    (1.0, 1.0)
+    """
+    total = sample_weight.sum()
+    mean = float(sample_weight @ values / total)
+    deviations = sample_weight * (values - mean)
+    error = _error_of_sum(deviations[sample_weight > 0])
+    if blocks is not None:
+        error = max(error, _error_of_sum(_sums(deviations, blocks)))
+    return mean, float(error / total)
+
+
+def _sums(values: Array, blocks: NDArray[np.intp]) -> Array:
+    return np.array([values[blocks == block].sum() for block in np.unique(blocks)])
+
+
+def _error_of_sum(parts: Array) -> float:
+    """Standard error of a sum of independent parts of mean zero."""
+    n = len(parts)
+    return float(np.sqrt(np.sum(parts**2) * n / (n - 1))) if n > 1 else float("nan")
+
+
+@dataclass(frozen=True)
+class LocalityGain:
+    """What local weights are worth: risk of the global gate minus that of the whole procedure.
+
+    Attributes
+    ----------
+    value : float
+        Positive where local weights pay.
+    standard_error : float
+        Of the paired difference.
+    global_risk, risk : float
+        The two cross-fitted risks.
+    """
+
+    value: float
+    standard_error: float
+    global_risk: float
+    risk: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the gain is more than two standard errors away from zero."""
+        return abs(self.value) > 2 * self.standard_error
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} ± {self.standard_error:.2g}"
+
+
+def locality_gain(
+    global_losses: Array, losses: Array, sample_weight: Array, blocks: NDArray[np.intp]
+) -> LocalityGain:
+    """Compare two sets of held-out losses of the same judgements, (judgements,) each.
+
+    The losses of the procedure must be nested: what is used on a block was chosen without it.
+    (The smallest risk of a path that contains the global gate is never above the global one.)
+    """
+    value, error = mean_and_error(global_losses - losses, sample_weight, blocks)
+    global_risk, _ = mean_and_error(global_losses, sample_weight)
+    risk, _ = mean_and_error(losses, sample_weight)
+    return LocalityGain(value, error, global_risk, risk)

@@ -1,0 +1,221 @@
+"""The contract of every gate: one suite, run over all of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.base import clone
+
+from localma.combine import local_average
+from localma.gates import EqualGate, GlobalGate, MLPGate
+from localma.losses import get_loss
+
+GATES = {
+    "equal": EqualGate(),
+    "global": GlobalGate(),
+    "linear": MLPGate(hidden=(), n_steps=60, random_state=0),
+    "mlp": MLPGate(hidden=(8,), n_steps=60, random_state=0),
+    "mlp_deep": MLPGate(hidden=(8, 4), n_steps=40, n_restarts=2, random_state=0),
+    "paper": MLPGate.paper(random_state=0),
+}
+LEARNING = [name for name in GATES if name != "equal"]
+LOCAL = [name for name in LEARNING if name != "global"]
+SHRINKABLE = [name for name in LOCAL if name != "paper"]
+EVERY_GATE = pytest.mark.parametrize("name", GATES)
+
+
+def problem(n=80, p=3, M=3, K=1, seed=0):
+    """Candidates that are right in different places, so that weights have something to learn."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p))
+    truth = np.stack([X[:, 0] + k for k in range(K)], axis=1)
+    error = np.stack([np.abs(X[:, 0] - c)[:, None] for c in np.linspace(-1, 1, M)], axis=1)
+    P = truth[:, None, :] + error * rng.choice([-1.0, 1.0], size=(n, M, 1))
+    y = truth + 0.1 * rng.normal(size=(n, K))
+    return X, P, y
+
+
+def fitted(name, X, P, y, loss="squared_error", **keywords):
+    return clone(GATES[name]).fit(X, P, y, loss=get_loss(loss), **keywords)
+
+
+def assert_on_simplex(W, n, M):
+    assert W.shape == (n, M)
+    assert np.isfinite(W).all()
+    assert (W >= 0).all()
+    np.testing.assert_allclose(W.sum(axis=1), 1.0, atol=1e-6)
+
+
+@EVERY_GATE
+@pytest.mark.parametrize(
+    ("n", "p", "M", "K"), [(2, 1, 1, 1), (40, 3, 4, 1), (30, 2, 3, 2), (5, 9, 7, 1)]
+)
+def test_weights_are_on_the_simplex(name, n, p, M, K):
+    X, P, y = problem(n, p, M, K)
+    gate = fitted(name, X, P, y)
+    assert_on_simplex(gate.predict_weights(X), n, M)
+    assert_on_simplex(gate.predict_weights(X[:1]), 1, M)
+
+
+@EVERY_GATE
+def test_finite_far_away(name):
+    X, P, y = problem()
+    gate = fitted(name, X, P, y)
+    for size in (1e6, -1e6):
+        assert_on_simplex(gate.predict_weights(np.full((2, 3), size)), 2, 3)
+
+
+@EVERY_GATE
+def test_deterministic_under_random_state(name):
+    X, P, y = problem()
+    first, second = (fitted(name, X, P, y).predict_weights(X) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@EVERY_GATE
+def test_order_of_rows_does_not_matter(name):
+    X, P, y = problem()
+    order = np.random.default_rng(1).permutation(len(X))
+    straight = fitted(name, X, P, y).predict_weights(X)
+    shuffled = fitted(name, X[order], P[order], y[order]).predict_weights(X)
+    np.testing.assert_allclose(straight, shuffled, atol=1e-4)
+
+
+@EVERY_GATE
+def test_order_of_candidates_permutes_the_weights(name):
+    X, P, y = problem()
+    order = np.array([2, 0, 1])
+    straight = fitted(name, X, P, y)
+    permuted = fitted(name, X, P[:, order], y)
+    np.testing.assert_allclose(
+        straight.predict_weights(X)[:, order], permuted.predict_weights(X), atol=1e-4
+    )
+
+
+@EVERY_GATE
+def test_one_candidate_gets_everything(name):
+    X, P, y = problem(M=1)
+    np.testing.assert_allclose(fitted(name, X, P, y).predict_weights(X), 1.0)
+
+
+@EVERY_GATE
+def test_identical_candidates_leave_the_prediction_unchanged(name):
+    X, P, y = problem(M=1)
+    twins = np.repeat(P, 3, axis=1)
+    mixture = local_average(fitted(name, X, twins, y).predict_weights(X), twins)
+    np.testing.assert_allclose(mixture, P[:, 0], rtol=1e-6, atol=1e-6)
+
+
+@EVERY_GATE
+def test_rows_without_weight_do_not_matter(name):
+    X, P, y = problem()
+    weight = np.r_[np.ones(60), np.zeros(20)]
+    spoilt = y.copy()
+    spoilt[60:] = 1e3
+    kept = fitted(name, X, P, y, sample_weight=weight).predict_weights(X)
+    np.testing.assert_allclose(
+        fitted(name, X, P, spoilt, sample_weight=weight).predict_weights(X), kept, atol=1e-5
+    )
+
+
+@EVERY_GATE
+def test_scale_of_sample_weight_does_not_matter(name):
+    X, P, y = problem()
+    weight = np.random.default_rng(2).uniform(0.5, 2, len(X))
+    one = fitted(name, X, P, y, sample_weight=weight).predict_weights(X)
+    ten = fitted(name, X, P, y, sample_weight=10 * weight).predict_weights(X)
+    np.testing.assert_allclose(one, ten, atol=1e-4)
+
+
+@EVERY_GATE
+def test_state_survives_arrays_and_restore(name):
+    X, P, y = problem()
+    gate = fitted(name, X, P, y)
+    again = clone(gate).restore(gate.arrays())
+    np.testing.assert_array_equal(gate.predict_weights(X), again.predict_weights(X))
+
+
+@pytest.mark.parametrize("name", LEARNING)
+@pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "huber", "poisson", "gamma"])
+def test_learning_beats_equal_weights_on_its_own_sample(name, loss):
+    X, P, y = problem(n=200)
+    P, y = np.abs(P) + 0.5, np.abs(y) + 0.5
+
+    def risk(gate_name):
+        weights = fitted(gate_name, X, P, y, loss=loss).predict_weights(X)
+        return get_loss(loss).value(y, local_average(weights, P)).mean()
+
+    assert risk(name) < risk("equal")
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_local_beats_global_where_truth_is_local(name):
+    X, P, y = problem(n=300)
+
+    def risk(gate_name):
+        weights = fitted(gate_name, X, P, y).predict_weights(X)
+        return ((y - local_average(weights, P)) ** 2).mean()
+
+    assert risk(name) < 0.8 * risk("global")
+
+
+@pytest.mark.parametrize("name", SHRINKABLE)
+def test_infinite_shrinkage_is_the_global_gate(name):
+    X, P, y = problem()
+    gate = clone(GATES[name]).set_params(shrinkage=np.inf)
+    gate.fit(X, P, y, loss=get_loss("squared_error"))
+    constant = fitted("global", X, P, y)
+    np.testing.assert_array_equal(gate.predict_weights(X), constant.predict_weights(X))
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_same_to_the_bit_on_one_and_two_threads(name):
+    X, P, y = problem()
+    one, two = (
+        clone(GATES[name])
+        .set_params(n_jobs=n, n_restarts=3)
+        .fit(X, P, y, loss=get_loss("squared_error"))
+        for n in (1, 2)
+    )
+    np.testing.assert_array_equal(one.predict_weights(X), two.predict_weights(X))
+
+
+def _weights_in_child(name, queue):
+    X, P, y = problem()
+    queue.put(fitted(name, X, P, y).predict_weights(X))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on this platform")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@EVERY_GATE
+def test_same_to_the_bit_after_a_fork(name):
+    X, P, y = problem()
+    here = fitted(name, X, P, y).predict_weights(X)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_weights_in_child, args=(name, queue))
+    child.start()
+    there = queue.get(timeout=120)
+    child.join(timeout=30)
+    np.testing.assert_array_equal(here, there)
+
+
+@EVERY_GATE
+@settings(max_examples=12, deadline=None)
+@given(
+    X=arrays(np.float64, (6, 2), elements=st.floats(-1e6, 1e6)),
+    P=arrays(np.float64, (6, 3, 1), elements=st.floats(-1e6, 1e6)),
+    y=arrays(np.float64, (6, 1), elements=st.floats(-1e6, 1e6)),
+)
+def test_extremes_stay_on_the_simplex(name, X, P, y):
+    gate = clone(GATES[name])
+    if name not in ("equal", "global"):
+        gate.set_params(n_steps=10)
+    weights = gate.fit(X, P, y, loss=get_loss("squared_error")).predict_weights(X)
+    assert_on_simplex(weights, 6, 3)

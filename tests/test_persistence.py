@@ -1,0 +1,288 @@
+"""Saving and loading: whole or not at all, no pickle, every field checked, trust asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+import localma
+from localma import Column, LocalMAClassifier, LocalMARegressor
+from localma.errors import FileFormatError, InvalidInputError, UntrustedFileError
+from localma.gates import MLPGate
+from localma.losses import Loss
+
+QUICK = MLPGate(n_steps=30, hidden=(4,), random_state=0)
+
+
+@pytest.fixture
+def sample():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, 60)
+    return np.c_[x, -x, x], np.abs(x)
+
+
+@pytest.fixture
+def columns(sample):
+    X, y = sample
+    return LocalMARegressor({"left": Column(1), "right": Column(2)}, gate=QUICK).fit(X, y)
+
+
+def rewrite(path, change_description=None, change_arrays=None, **header):
+    """Write the file again with a changed description, as an attacker or a bug would."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as file:
+        metadata = file.metadata()
+    arrays = load_file(path)
+    description = json.loads(metadata["description"])
+    if change_description is not None:
+        change_description(description)
+    if change_arrays is not None:
+        change_arrays(arrays)
+    save_file(arrays, path, metadata={**metadata, "description": json.dumps(description), **header})
+
+
+@pytest.mark.parametrize(
+    "gate",
+    ["equal", "global", "local", "paper", "auto", QUICK, MLPGate(hidden=(), shrinkage=np.inf)],
+)
+def test_round_trip(tmp_path, sample, gate):
+    X, y = sample
+    model = LocalMARegressor(
+        {"left": Column(1), "right": Column(2)}, gate=gate, random_state=0
+    ).fit(X, y)
+    model.save(tmp_path / "model.localma")
+    again = localma.load(tmp_path / "model.localma")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    np.testing.assert_array_equal(again.predict_weights(X), model.predict_weights(X))
+    assert again.candidate_names_ == model.candidate_names_
+    assert again.n_features_in_ == 3
+
+
+def test_classifier_round_trip(tmp_path):
+    X = np.linspace(-1, 1, 60)[:, None]
+    y = np.where(X[:, 0] > 0, "yes", "no")
+    candidates = {
+        "one": LogisticRegression().fit(X, y),
+        "two": LogisticRegression(C=0.01).fit(X, y),
+    }
+    model = LocalMAClassifier(candidates, gate=QUICK, loss="brier").fit(X, y)
+    model.save(tmp_path / "model.localma")
+    again = localma.load(tmp_path / "model.localma", candidates=candidates)
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert again.classes_.tolist() == ["no", "yes"]
+    one, two = (LogisticRegression().fit(X, np.where(y == "yes", "oui", "non")) for _ in range(2))
+    with pytest.raises(
+        InvalidInputError, match="must know the classes that the model was fitted with"
+    ):
+        localma.load(tmp_path / "model.localma", candidates={"one": one, "two": two})
+
+
+def test_file_is_safetensors_with_json_and_no_pickle(tmp_path, columns):
+    columns.save(tmp_path / "model.localma")
+    content = (tmp_path / "model.localma").read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    assert header["__metadata__"]["schema"] == "1"
+    assert b"pickle" not in content
+    assert os.listdir(tmp_path) == ["model.localma"]
+
+
+def test_candidates_without_recipe_are_attached_by_name(tmp_path, sample):
+    X, y = sample
+    left, right = (lambda X: -X[:, 0]), (lambda X: X[:, 0])
+    model = LocalMARegressor({"left": left, "right": right}, gate=QUICK).fit(X, y)
+    path = tmp_path / "model.localma"
+    model.save(path)
+    with pytest.raises(
+        InvalidInputError, match=r"Candidate 'left' is not saved.*candidates=\{'left': model\}"
+    ):
+        localma.load(path)
+    with pytest.raises(InvalidInputError, match=r"'middle'.*it knows \['left', 'right'\]"):
+        localma.load(path, candidates={"left": left, "middle": right})
+    again = localma.load(path, candidates={"right": right, "left": left})
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    bare = localma.load(path, candidates={})
+    P = {"left": left(X), "right": right(X)}
+    np.testing.assert_array_equal(bare.predict(X, predictions=P), model.predict(X))
+
+
+def test_import_recipes_are_followed_only_when_trusted(tmp_path, sample):
+    X, y = sample
+    largest = localma.as_candidate(np.ravel, inputs=[0])  # a function with an import name
+    model = LocalMARegressor({"first": largest, "right": Column(2)}, gate=QUICK).fit(X, y)
+    path = tmp_path / "model.localma"
+    model.save(path)
+    with pytest.raises(
+        UntrustedFileError, match=r"Candidate 'first' comes back by following.*trust=True"
+    ):
+        localma.load(path)
+    again = localma.load(path, trust=True)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    again = localma.load(path, candidates={"first": largest})
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_gate_features_by_recipe_or_attached(tmp_path, sample):
+    X, y = sample
+    path = tmp_path / "model.localma"
+    candidates = {"left": Column(1), "right": Column(2)}
+    model = LocalMARegressor(candidates, gate=QUICK, gate_features=[0]).fit(X, y)
+    model.save(path)
+    np.testing.assert_array_equal(localma.load(path).predict(X), model.predict(X))
+    model = LocalMARegressor(candidates, gate=QUICK, gate_features=StandardScaler()).fit(X, y)
+    model.save(path)
+    with pytest.raises(
+        InvalidInputError, match=r"StandardScaler\(\), which is not saved.*gate_features="
+    ):
+        localma.load(path)
+    scaler = model.gate_features_.transformer
+    np.testing.assert_array_equal(
+        localma.load(path, gate_features=scaler).predict(X), model.predict(X)
+    )
+    model = LocalMARegressor(candidates, gate=QUICK, gate_features=np.cbrt).fit(X, y)
+    model.save(path)
+    again = localma.load(path, gate_features=np.cbrt)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_own_loss_predicts_but_says_it_is_lost(tmp_path, sample):
+    X, y = sample
+    mine = Loss("mine", value=lambda y, mu: (y - mu) ** 2, derivative=lambda y, mu: 2 * (mu - y))
+    model = LocalMARegressor({"left": Column(1), "right": Column(2)}, gate=QUICK, loss=mine).fit(
+        X, y
+    )
+    model.save(tmp_path / "model.localma")
+    again = localma.load(tmp_path / "model.localma")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    with pytest.raises(InvalidInputError, match="A loss of one's own is not saved"):
+        again.fit(X, y)
+
+
+class TestBrokenFiles:
+    @pytest.fixture
+    def path(self, tmp_path, columns):
+        columns.save(tmp_path / "model.localma")
+        return tmp_path / "model.localma"
+
+    def refuse(self, path, match, error=FileFormatError):
+        with pytest.raises(error, match=match):
+            localma.load(path)
+
+    def test_not_a_safetensors_file(self, path):
+        path.write_bytes(b"not a model")
+        self.refuse(path, "is no safetensors file")
+
+    def test_cut_short(self, path):
+        path.write_bytes(path.read_bytes()[:-50])
+        self.refuse(path, "is no safetensors file, or was cut short")
+
+    def test_absent(self, tmp_path):
+        with pytest.raises(FileNotFoundError):
+            localma.load(tmp_path / "nowhere.localma")
+
+    def test_somebody_elses(self, path):
+        save_file({"a": np.zeros(2)}, path)
+        self.refuse(path, "localma did not write it")
+
+    def test_newer_schema(self, path):
+        rewrite(path, schema="99")
+        self.refuse(path, "schema version '99'; this localma reads 1")
+
+    def test_field_missing(self, path):
+        rewrite(path, lambda d: d.pop("loss"))
+        self.refuse(path, "description must have fields")
+
+    def test_field_of_wrong_type(self, path):
+        rewrite(path, lambda d: d.update(candidates="north"))
+        self.refuse(path, "field 'candidates' of the description has the wrong type")
+
+    def test_unknown_estimator(self, path):
+        rewrite(path, lambda d: d.update(estimator="os.system"))
+        self.refuse(path, "unknown estimator 'os.system'")
+
+    def test_unknown_gate(self, path):
+        rewrite(path, lambda d: d["gate"].update(kind="Popen"))
+        self.refuse(path, "Unknown gate 'Popen'")
+
+    def test_gate_by_import_needs_trust(self, path):
+        rewrite(path, lambda d: d["gate"].update(kind="os:system", known=False))
+        self.refuse(path, "importing 'os:system', which may run any code", UntrustedFileError)
+
+    def test_unknown_gate_parameter(self, path):
+        rewrite(path, lambda d: d["gate"]["parameters"].update(hiden=3))
+        self.refuse(path, "parameters of the gate 'MLPGate' do not fit")
+
+    def test_unknown_loss(self, path):
+        rewrite(path, lambda d: d["loss"].update(name="poison"))
+        self.refuse(path, "did you mean 'poisson'")
+
+    def test_missing_array(self, path):
+        rewrite(path, change_arrays=lambda a: a.pop("global_weights"))
+        self.refuse(path, "array 'global_weights' is missing")
+
+    def test_wrong_number_of_candidates(self, path):
+        rewrite(path, lambda d: d["candidates"].pop())
+        self.refuse(path, "names 1 candidates and has 2 weights")
+
+    @pytest.mark.parametrize("gate", ["equal", "global", QUICK])
+    def test_wrong_shapes_in_the_gate(self, tmp_path, sample, gate):
+        X, y = sample
+        path = tmp_path / "model.localma"
+        LocalMARegressor({"left": Column(1), "right": Column(2)}, gate=gate).fit(X, y).save(path)
+        names = [name for name in load_file(path) if name.startswith("gate.")]
+        assert names
+        for name in names:
+            LocalMARegressor({"left": Column(1), "right": Column(2)}, gate=gate).fit(X, y).save(
+                path
+            )
+            rewrite(
+                path, change_arrays=lambda a, name=name: a.update({name: np.zeros((2, 3, 5, 7))})
+            )
+            self.refuse(path, "shape|number|must")
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path, columns, monkeypatch):
+    path = tmp_path / "model.localma"
+    columns.save(path)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        columns.save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["model.localma"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on this platform")
+def test_killed_while_saving_leaves_a_whole_file(tmp_path, columns, sample):
+    """A real process that saves without end, killed: what is there can be loaded."""
+    path = tmp_path / "model.localma"
+    columns.save(path)
+    code = (
+        "import sys, localma\n"
+        "model = localma.load(sys.argv[1])\n"
+        "print('ready', flush=True)\n"
+        "while True: model.save(sys.argv[1])\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
+    assert child.stdout.readline().strip() == b"ready"
+    time.sleep(0.3)
+    child.send_signal(signal.SIGKILL)
+    child.wait(timeout=30)
+    child.stdout.close()
+    X, _ = sample
+    np.testing.assert_array_equal(localma.load(path).predict(X), columns.predict(X))

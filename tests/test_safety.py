@@ -1,0 +1,177 @@
+"""The studies of safe locality in miniature: data sets, shifts, verdicts and their summary."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from studies import safety, shifts
+from studies.findings import NotRunError, Results
+from studies.safety_data import DATA_SETS, data_folder
+
+FOLDER = data_folder()
+BUNDLED = [name for name, data in DATA_SETS.items() if data.file is None]
+
+
+@pytest.fixture(params=list(DATA_SETS))
+def data(request):
+    data = DATA_SETS[request.param]
+    if data.file is not None:
+        pytest.importorskip("pyarrow")
+        if data.missing(FOLDER):
+            pytest.skip(data.missing(FOLDER))
+    return data
+
+
+def test_a_split_has_disjoint_parts_of_the_sizes_asked_for(data):
+    table = data.load(FOLDER)
+    build, sample, test = data._draw(table, np.random.default_rng(0))
+    assert len(build) == data.n_build
+    assert len(sample) == data.n_sample
+    assert len(test) > 0
+    assert len(np.unique(np.concatenate([build, sample, test]))) == sum(
+        map(len, (build, sample, test))
+    )
+    assert table.regions[build].any(axis=0).all(), "a candidate has no row to be built on"
+
+
+def test_the_predictions_of_a_split_suit_its_loss(data):
+    sample, test = data.split(FOLDER, np.random.default_rng(0))
+    risk = safety.risk_on(data, safety.fitted(data, sample, "equal", 0), test)
+    assert 0 < risk < 10
+    assert np.isfinite(sample.P).all()
+    assert sample.P.shape[1] == data.load(FOLDER).regions.shape[1] >= 2
+
+
+def test_a_split_depends_on_its_seed_alone():
+    data = DATA_SETS["diabetes"]
+    first, again, other = (
+        data.split(FOLDER, np.random.default_rng(seed))[0].P for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_classes_have_the_same_share_in_every_part():
+    data = DATA_SETS["iris"]
+    for part in data.split(FOLDER, np.random.default_rng(0)):
+        shares = np.bincount(part.y) / len(part.y)
+        np.testing.assert_allclose(shares, 1 / 3, atol=0.05)
+
+
+def test_absent_data_are_named_with_their_source_and_the_way_out(tmp_path):
+    reason = DATA_SETS["belgian_claims"].missing(tmp_path)
+    assert "insurance/beMTPL97.parquet" in reason
+    assert "CASdatasets" in reason
+    assert "LOCALMA_DATA" in reason
+    assert DATA_SETS["iris"].missing(tmp_path) is None
+
+
+def test_the_data_folder_is_given_or_that_of_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALMA_DATA", str(tmp_path))
+    assert data_folder() == tmp_path
+    assert data_folder("elsewhere").name == "elsewhere"
+    monkeypatch.delenv("LOCALMA_DATA")
+    assert data_folder().parts[-2:] == ("shared", "data")
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_auto_is_not_far_behind_constant_weights(name):
+    """Three splits: a gross failure shows, such as a path that cannot reach the global weights."""
+    replicates = [
+        safety.STUDY.replicate({"data": name}, number, ("equal", "global", "auto"))
+        for number in range(3)
+    ]
+    results = Results([({"data": name}, metrics) for metrics in replicates])
+    assert safety.summary(results, name)["percent"] < 8.0
+
+
+def test_auto_takes_the_local_gate_where_it_pays():
+    results = Results(
+        ({"data": "wine"}, safety.STUDY.replicate({"data": "wine"}, number, ("global", "auto")))
+        for number in range(3)
+    )
+    auto, constant = (results.mean(method, "risk", data="wine") for method in ("auto", "global"))
+    assert auto < 0.8 * constant
+
+
+def replicates_of(**risks):
+    """Results of one data set whose verdict always claims a clear gain of 1."""
+    count = len(next(iter(risks.values())))
+    verdict = {"auto:gain": 1.0, "auto:gain_error": 0.1}
+    return Results(
+        (
+            {"data": "iris"},
+            {f"{method}:risk": values[k] for method, values in risks.items()}
+            | verdict
+            | {"auto:true_gain": risks["global"][k] - risks["auto"][k]},
+        )
+        for k in range(count)
+    )
+
+
+def test_the_summary_compares_with_the_better_constant_and_counts_wrong_verdicts():
+    results = replicates_of(equal=[4.0, 4.0], **{"global": [2.0, 2.0]}, auto=[1.0, 3.0])
+    assert safety.summary(results, "iris") == {
+        "data": "iris",
+        "better": "global",
+        "percent": 0.0,
+        "error": pytest.approx(50.0),
+        "safe": True,
+        "claims": 2,
+        "wrong": 1,
+    }
+
+
+def test_a_data_set_where_auto_is_always_two_percent_behind_is_not_safe():
+    results = replicates_of(equal=[4.0] * 4, **{"global": [1.0] * 4}, auto=[1.02, 1.02, 1.02, 1.03])
+    findings = [finding.verdict(results) for finding in safety.STUDY.findings]
+    assert findings == ["does not agree"] * 3
+    assert "auto - global = +2.25 %" in safety.notes(results)[0]
+
+
+def test_nothing_is_claimed_before_anything_was_run():
+    nothing = Results([])
+    assert {finding.verdict(nothing) for finding in safety.STUDY.findings} == {"not run yet"}
+    assert {finding.verdict(nothing) for finding in shifts.STUDY.findings} == {"not run yet"}
+    assert shifts.notes(nothing) == []
+    with pytest.raises(NotRunError, match="auto"):
+        safety.summaries(nothing)
+
+
+@pytest.mark.parametrize("shift", shifts.SHIFTS.values(), ids=list(shifts.SHIFTS))
+def test_a_shift_tests_outside_the_sample(shift):
+    rng = np.random.default_rng(0)
+    X, X_out = shift.inside(rng, 300), shift.outside(rng, 300)
+    moved = abs(X.mean(axis=0) - X_out.mean(axis=0)).max()
+    turned = abs(np.corrcoef(X.T) - np.corrcoef(X_out.T)).max()
+    assert moved > 0.9 or turned > 1.5
+    assert shift.candidates(X).shape == (300, 3)
+
+
+def test_outside_the_band_candidates_are_as_their_shift_says():
+    X = shifts.SHIFTS["alike outside"].outside(np.random.default_rng(0), 20000)
+
+    def risks(name):
+        shift = shifts.SHIFTS[name]
+        return ((shift.candidates(X) - shift.truth(X)[:, None]) ** 2).mean(axis=0)
+
+    np.testing.assert_allclose(risks("alike outside"), 4 * 0.6**2, rtol=0.1)
+    assert risks("reversed outside").argmin() == 0
+    assert risks("same outside").argmin() == 2
+
+
+def test_far_outside_the_local_part_has_faded():
+    keys = {"shift": "reversed outside", "n": 100}
+    metrics = shifts.STUDY.replicate(keys, 0, ("global", "local", "auto"))
+    assert metrics["auto:risk"] < 1.02 * metrics["global:risk"] < metrics["local:risk"]
+
+
+def test_the_excess_of_auto_is_in_parts_of_the_global_risk():
+    rows = [
+        ({"shift": "alike outside", "n": 100}, {"auto:risk": a, "global:risk": 2.0}) for a in (2, 3)
+    ]
+    mean, error = shifts.excess(Results(rows), "alike outside", 100)
+    assert (mean, error) == (pytest.approx(0.25), pytest.approx(0.25))
+    assert shifts.notes(Results(rows)) == [
+        "alike outside, n=100: auto - global = +25.0% ± 25.0% of the risk"
+    ]
