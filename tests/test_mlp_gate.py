@@ -226,13 +226,17 @@ class TestTraining:
         np.testing.assert_allclose(gate.predict_weights(X), np.mean(single, axis=0), atol=1e-5)
         assert np.abs(single[0] - single[1]).max() > 1e-3
 
-    def test_tolerance_ends_training_early_and_alone(self):
+    def test_tolerance_ends_each_training_alone(self):
         X, P, y = problem()
-        jobs = [Job(None, s, 0) for s in (0.001, 3.0)]
-        free, shrunk = MLPGate(tol=0.01).fit_jobs(X, P, y, loss=SQUARED, jobs=jobs)
-        alone = MLPGate(tol=0.01, shrinkage=3.0, random_state=0).fit(X, P, y, loss=SQUARED)
-        assert shrunk.n_steps_[0] < free.n_steps_[0] == 800
-        np.testing.assert_array_equal(alone.parameters_, shrunk.parameters_)
+        jobs = [Job(None, s, 0) for s in (0.01, 0.1)]
+        early = MLPGate(tol=0.01).fit_jobs(X, P, y, loss=SQUARED, jobs=jobs)
+        full = MLPGate(tol=0.0).fit_jobs(X, P, y, loss=SQUARED, jobs=jobs)
+        alone = MLPGate(tol=0.01, shrinkage=0.1, random_state=0).fit(X, P, y, loss=SQUARED)
+        np.testing.assert_array_equal(alone.parameters_, early[1].parameters_)
+        for short, long in zip(early, full, strict=True):
+            assert short.n_steps_[0] < long.n_steps_[0] == 800
+            values = [gate.objective(X, P, y, loss=SQUARED)[0] for gate in (short, long)]
+            assert values[0] == pytest.approx(values[1], abs=1e-3)
 
     def test_divergence_is_an_error(self):
         X, P, y = problem()

@@ -1,4 +1,4 @@
-"""The README's code runs as it stands."""
+"""The code in README and guide runs as it stands, block after block, and their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[1] / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "guide.md"]
 
 
-def test_readme_has_code():
-    assert BLOCKS
-
-
-@pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
-def test_readme_code_runs(code, capsys):
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_code_runs(document, capsys):
     pytest.importorskip("pandas")
-    exec(compile(code, str(README), "exec"), {})
+    blocks = re.findall(r"```python\n(.*?)```", document.read_text("utf-8"), flags=re.DOTALL)
+    assert blocks
+    exec(compile("\n".join(blocks), str(document), "exec"), {})
     assert capsys.readouterr().out.strip()
 
 
-def test_readme_links_exist():
-    text = README.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\((?!http)([^)#]+)\)", text):
-        assert (README.parent / target).exists(), target
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_exist(document):
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", document.read_text("utf-8")):
+        assert (document.parent / target).exists(), target

@@ -17,6 +17,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from localma.gates._blas_threads import limit_this_thread
+
 Array = NDArray[np.floating]
 Float64 = NDArray[np.float64]
 
@@ -122,7 +124,7 @@ class RowBlocks:
         strips = [slice(*pair) for pair in pairwise(edges)]
         if min(self.threads, count) == 1:
             return [work(strip) for strip in strips]
-        with ThreadPoolExecutor(min(self.threads, count)) as pool:
+        with ThreadPoolExecutor(min(self.threads, count), initializer=limit_this_thread) as pool:
             return list(pool.map(work, strips))
 
     @staticmethod

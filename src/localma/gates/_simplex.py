@@ -132,7 +132,8 @@ def _minimise_smooth(problem: Problem, tolerance: Tolerance) -> Solution:
     """Newton's method; windows first, where a convex loss bends too sharply for it."""
     first = replace(tolerance, max_iter=min(_PATIENCE, tolerance.max_iter))
     solution = _newton(problem, problem.equal_weights, first)
-    if solution.gap <= tolerance.aim(solution.risk) or solution.n_iter < first.max_iter:
+    exhausted = solution.n_iter == first.max_iter and solution.gap > tolerance.aim(solution.risk)
+    if solution.gap <= solution.target and not exhausted:
         return solution
     near = _minimise_kinked(problem, tolerance)
     again = _newton(problem, near.weights, tolerance)

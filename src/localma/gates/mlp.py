@@ -73,8 +73,8 @@ class MLPGate(Gate):
     standardize : bool
         Whether inputs are centred and scaled by their weighted mean and standard deviation.
     tol : float
-        Training ends early when the norm of the objective's gradient falls below `tol`, which
-        under strong shrinkage it soon does; 0 turns this off. Each training is judged alone.
+        Training ends early when the norm of the objective's gradient falls below `tol`; 0 turns
+        this off. Each training is judged alone.
     n_jobs : int, optional
         Threads; by default as many as there are cores. The result does not depend on it.
     random_state : int, RandomState instance or None

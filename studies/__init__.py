@@ -1,0 +1,1 @@
+"""The paper, re-run: its published figures beside ours. ``python -m studies list`` lists them."""

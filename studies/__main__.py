@@ -1,0 +1,154 @@
+"""``python -m studies``: run, table, list, figure, readme, merge."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from localma.errors import InvalidInputError, LocalMAError, unknown_name
+from studies.harness import Study, load_study, study_names
+from studies.running import RESULTS, Request, run
+from studies.storage import Store, merge_line, read_compact
+from studies.summary import write_summary
+from studies.tables import render_stored, update_readme
+from studies.workers import serve
+
+FIGURES = Path(__file__).parent / "figures"
+
+
+def parse_cells(text: str | None) -> dict[str, tuple[str, ...]]:
+    """Values allowed for each key: ``setting=S1|S2;n=100``.
+
+    A comma separates keys, too, if each part has an equals sign.
+
+    >>> parse_cells("setting=S1|S2,n=100")
+    {'setting': ('S1', 'S2'), 'n': ('100',)}
+    """
+    if not text:
+        return {}
+    parts = text.split(";" if ";" in text else ",")
+    if not all("=" in part for part in parts):
+        raise InvalidInputError(
+            f"--cells takes key=value pairs such as 'setting=S1|S2,n=100'; received {text!r}. "
+            "Where a value has a comma, separate pairs by semicolons."
+        )
+    pairs = (part.split("=", 1) for part in parts)
+    return {key.strip(): tuple(v.strip() for v in value.split("|")) for key, value in pairs}
+
+
+def check_request(study: Study, request: Request) -> None:
+    """Refuse methods and cells that the study does not have."""
+    for method in request.methods or ():
+        if method not in study.methods:
+            raise unknown_name("method", method, study.methods)
+    if not any(request.picks(cell) for cell in study.cells):
+        raise InvalidInputError(
+            f"--cells and --quick must leave at least one cell of {study.name!r}; received "
+            f"{request.where}. The first cell is {dict(study.cells[0].keys)}."
+        )
+
+
+def command_run(arguments: argparse.Namespace) -> None:
+    request = Request(
+        arguments.replicates,
+        parse_cells(arguments.cells),
+        arguments.methods and tuple(arguments.methods.split(",")),
+        arguments.quick,
+        arguments.workers,
+    )
+    check_request(load_study(arguments.name), request)
+    print(f"summary: {run(arguments.name, request, arguments.results)}", file=sys.stderr)
+
+
+def command_table(arguments: argparse.Namespace) -> None:
+    study = load_study(arguments.name)
+    text = render_stored(study, Store(arguments.results, study.name))
+    print(text or f"Nothing has been run yet: python -m studies run {arguments.name}")
+
+
+def command_list(arguments: argparse.Namespace) -> None:
+    for name in study_names():
+        study = load_study(name)
+        wanted = sum(cell.replicates for cell in study.cells)
+        done = len(Store(arguments.results, study.name).load())
+        print(f"{name:20} {study.title}; {done} of {wanted} replicates begun")
+
+
+def command_figure(arguments: argparse.Namespace) -> None:
+    figures = {
+        name: draw for study in study_names() for name, draw in load_study(study).figures.items()
+    }
+    if arguments.name not in figures:
+        raise unknown_name("figure", arguments.name, figures)
+    for path in figures[arguments.name](arguments.out):
+        print(path)
+
+
+def command_readme(arguments: argparse.Namespace) -> None:
+    loaded = {name: load_study(name) for name in study_names()}
+    stored = {
+        name: render_stored(s, Store(arguments.results, s.name)) for name, s in loaded.items()
+    }
+    update_readme({name: section for name, section in stored.items() if section})
+
+
+def command_merge(arguments: argparse.Namespace) -> None:
+    study = load_study(arguments.name)
+    store = Store(arguments.results, study.name)
+    with store.lock():
+        replicates = store.load()
+        for line in read_compact(arguments.other):
+            merge_line(replicates, line)
+        write_summary(study, store, replicates)
+        store.fold(replicates)
+
+
+def command_work(arguments: argparse.Namespace) -> None:
+    serve(arguments.name)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+
+    def add(name: str, words: str, takes_name: bool = True) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=words, description=words)
+        command.set_defaults(command=globals()[f"command_{name}"])
+        command.add_argument("--results", type=Path, default=RESULTS, help="folder of results")
+        if takes_name:
+            command.add_argument("name")
+        return command
+
+    running = add("run", "compute what is missing of a study, and sum it up")
+    running.add_argument("--replicates", type=int, help="at most so many of each cell")
+    running.add_argument("--cells", help="only these, such as 'setting=S1|S2,n=100'")
+    running.add_argument("--methods", help="only these, such as paper,gw,ewma")
+    running.add_argument("--quick", action="store_true", help="two replicates of the quick cells")
+    running.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    add("table", "print the tables of a study, published figures beside ours")
+    add("list", "list the studies", takes_name=False)
+    drawing = add("figure", "draw a figure (needs the extra 'plot')")
+    drawing.add_argument("--out", type=Path, default=FIGURES)
+    add("readme", "put the tables of all studies into studies/README.md", takes_name=False)
+    merging = add("merge", "add the replicates that another machine has run")
+    merging.add_argument("other", type=Path, help="the compact file of the other machine")
+    add("work", "be a worker process of a run")
+    return parser
+
+
+def main() -> int:
+    """Run one command; errors of ours are a sentence, not a traceback."""
+    arguments = make_parser().parse_args()
+    try:
+        arguments.command(arguments)
+    except LocalMAError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

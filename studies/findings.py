@@ -1,0 +1,98 @@
+"""Results by method, metric and cell, and what the paper says of them in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.floating]
+Entry = tuple[str, str, frozenset[tuple[str, Any]]]
+
+
+class NotRunError(LookupError):
+    """A figure was asked for of which no replicate has been run."""
+
+
+class Results:
+    """The replicates of a study, asked for by method, metric and keys of a cell."""
+
+    def __init__(self, rows: Iterable[tuple[Mapping[str, Any], Mapping[str, float]]]) -> None:
+        lists: dict[Entry, list[float]] = {}
+        for keys, metrics in rows:
+            where = frozenset(keys.items())
+            for name, value in metrics.items():
+                method, _, metric = name.partition(":")
+                lists.setdefault((method, metric, where), []).append(value)
+        self._values = {entry: np.array(values) for entry, values in lists.items()}
+
+    def values(self, method: str, metric: str, **keys: Any) -> Array:
+        """Values of a metric over the replicates: (R,)."""
+        entry = (method, metric, frozenset(keys.items()))
+        if entry not in self._values:
+            raise NotRunError(f"No replicate of {method}:{metric} in {keys} has been run.")
+        return self._values[entry]
+
+    def mean(self, method: str, metric: str, **keys: Any) -> float:
+        """Mean of a metric over the replicates."""
+        return float(self.values(method, metric, **keys).mean())
+
+    def series(self, method: str, metric: str, over: str, **keys: Any) -> dict[Any, float]:
+        """Means along one key, in increasing order of that key."""
+        points = {}
+        for found_method, found_metric, where in self._values:
+            found = dict(where)
+            position = found.pop(over, None)
+            if position is not None and (found_method, found_metric, found) == (
+                method,
+                metric,
+                keys,
+            ):
+                points[position] = self.mean(method, metric, **dict(where))
+        if len(points) < 2:
+            raise NotRunError(f"No series of {method}:{metric} over {over} in {keys} has been run.")
+        return dict(sorted(points.items()))
+
+    def entries(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """Every (method, metric, keys) that has been run."""
+        return [(method, metric, dict(where)) for method, metric, where in self._values]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A statement about results, and how to tell whether ours agree with it.
+
+    source : where it is said; "aim" marks what this software sets itself.
+    """
+
+    words: str
+    source: str
+    holds: Callable[[Results], bool]
+
+    def verdict(self, results: Results) -> str:
+        """Say "agrees", "does not agree" or "not run yet"."""
+        try:
+            return "agrees" if self.holds(results) else "does not agree"
+        except NotRunError:
+            return "not run yet"
+
+
+def decreasing(series: Mapping[Any, float]) -> bool:
+    """Whether a series goes down at every step.
+
+    >>> decreasing({100: 0.4, 300: 0.1}), decreasing({100: 0.1, 300: 0.1})
+    (True, False)
+    """
+    return bool(np.all(np.diff(list(series.values())) < 0))
+
+
+def log_log_slope(series: Mapping[float, float]) -> float:
+    """Slope of the least-squares line through the logarithms of positions and values.
+
+    >>> round(log_log_slope({10: 1.0, 100: 0.1, 1000: 0.01}), 6)
+    -1.0
+    """
+    return float(np.polyfit(np.log(list(series)), np.log(list(series.values())), 1)[0])

@@ -1,0 +1,158 @@
+"""What a study is: cells, the metrics of one replicate, and how its figures are shown.
+
+A replicate is seeded by study, cell and number alone, so that any one can be recomputed by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+import studies
+from localma.errors import InvalidInputError, unknown_name
+from studies.findings import Finding, Results
+
+Keys = Mapping[str, str | int | float]
+Metrics = dict[str, float]
+Run = Callable[[Keys, np.random.SeedSequence, Sequence[str]], Metrics]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting of a study: its keys (setting, n, ...), methods, and number of replicates.
+
+    A slow cell is left out of ``--quick`` runs.
+    """
+
+    keys: Keys
+    methods: tuple[str, ...]
+    replicates: int
+    slow: bool = False
+
+    @property
+    def identity(self) -> str:
+        """The keys as text, the same whatever their order."""
+        return json.dumps(dict(self.keys), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One metric of some cells: a row per cell, a column per method.
+
+    where : keys that a cell must have, each with the values allowed.
+    published : the table of the paper, such as "Table 1"; None where the paper has none.
+    """
+
+    title: str
+    metric: str
+    rows: tuple[str, ...]
+    methods: tuple[str, ...]
+    where: Mapping[str, tuple[str | int | float, ...]] = field(default_factory=dict)
+    published: str | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study. `run(keys, seed, methods)` gives the metrics of one replicate, "method:metric".
+
+    The metrics of a method may depend on keys and seed, never on which other methods are asked
+    for: methods are added to a study later, one at a time.
+
+    published_as : method -> the name under which the paper reports it.
+    notes : further lines under the tables, made from the results.
+    figures : name -> function that writes pictures into a folder and returns their paths.
+    """
+
+    name: str
+    title: str
+    cells: tuple[Cell, ...]
+    run: Run
+    tables: tuple[Table, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    published_as: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    notes: Callable[[Results], list[str]] = lambda results: []
+    figures: Mapping[str, Callable[[Path], list[Path]]] = field(default_factory=dict)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Methods of all cells, in order of appearance."""
+        return tuple(dict.fromkeys(method for cell in self.cells for method in cell.methods))
+
+    def seed(self, keys: Keys, replicate: int) -> np.random.SeedSequence:
+        """Seed of one replicate: a hash of study, cell and number, the same on every machine."""
+        text = json.dumps([self.name, dict(keys), replicate], sort_keys=True)
+        return np.random.SeedSequence(int(hashlib.sha256(text.encode()).hexdigest()[:32], 16))
+
+    def replicate(self, keys: Keys, replicate: int, methods: Sequence[str]) -> Metrics:
+        """Compute one replicate, checked and rounded as it is stored."""
+        metrics = self.run(keys, self.seed(keys, replicate), methods)
+        _check(metrics, methods, f"Study {self.name!r}, cell {dict(keys)}, replicate {replicate}")
+        return {name: rounded(value) for name, value in sorted(metrics.items())}
+
+
+def rounded(value: float) -> float:
+    """Round to the six significant digits that are stored.
+
+    >>> rounded(0.123456789)
+    0.123457
+    """
+    return float(f"{value:.6g}")
+
+
+def _check(metrics: Metrics, methods: Sequence[str], where: str) -> None:
+    answered = {name.partition(":")[0] for name in metrics}
+    if answered != set(methods):
+        raise InvalidInputError(
+            f"{where}: run must give metrics 'method:metric' of exactly the methods asked for, "
+            f"{sorted(methods)}; received metrics of {sorted(answered)}."
+        )
+    wrong = {name: value for name, value in metrics.items() if not np.isfinite(value)}
+    if wrong:
+        raise InvalidInputError(
+            f"{where}: metrics must be finite; received {wrong}. Leave out what is not defined."
+        )
+
+
+def grid(
+    methods: tuple[str, ...], replicates: int, *, slow: bool = False, **values: Sequence[object]
+) -> tuple[Cell, ...]:
+    """Cells for every combination of the values of some keys.
+
+    >>> [dict(cell.keys) for cell in grid(("gw",), 2, setting=["S1"], n=[100, 300])]
+    [{'setting': 'S1', 'n': 100}, {'setting': 'S1', 'n': 300}]
+    """
+    combinations = itertools.product(*values.values())
+    return tuple(
+        Cell(dict(zip(values, chosen, strict=True)), methods, replicates, slow)  # type: ignore[arg-type]
+        for chosen in combinations
+    )
+
+
+def study_names() -> list[str]:
+    """Names of the studies in this folder: the modules that define STUDY."""
+    modules = (module.name for module in pkgutil.iter_modules(studies.__path__))
+    return [
+        name
+        for name in modules
+        if not name.startswith("_") and hasattr(import_module(f"studies.{name}"), "STUDY")
+    ]
+
+
+def load_study(name: str) -> Study:
+    """Load a study by its name, or as ``module:ATTRIBUTE`` where it lives elsewhere."""
+    module, colon, attribute = name.partition(":")
+    if colon:
+        return getattr(import_module(module), attribute)
+    names = study_names()
+    if name not in names:
+        raise unknown_name("study", name, names)
+    return import_module(f"studies.{name}").STUDY

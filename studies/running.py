@@ -1,0 +1,145 @@
+"""Running a study: what is missing is computed, recorded, and summed up."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from studies.harness import Cell, Study, load_study
+from studies.storage import Replicates, Store
+from studies.summary import machine, versions, write_summary
+from studies.workers import Done, Task, compute_all
+
+RESULTS = Path(__file__).parent / "results"
+QUICK_REPLICATES = 2
+
+
+@dataclass(frozen=True)
+class Request:
+    """What of a study to run.
+
+    replicates : at most so many of each cell; None for as many as the study has.
+    where : key -> the values allowed, as texts; methods : None for all.
+    workers : processes; 0 computes in this one.
+    """
+
+    replicates: int | None = None
+    where: Mapping[str, tuple[str, ...]] | None = None
+    methods: tuple[str, ...] | None = None
+    quick: bool = False
+    workers: int = os.cpu_count() or 1
+
+    def picks(self, cell: Cell) -> bool:
+        """Whether a cell is wanted."""
+        if self.quick and cell.slow:
+            return False
+        return all(
+            str(cell.keys.get(key)) in allowed for key, allowed in (self.where or {}).items()
+        )
+
+    def count(self, cell: Cell) -> int:
+        """How many replicates of a cell are wanted."""
+        most = QUICK_REPLICATES if self.quick else self.replicates
+        return cell.replicates if most is None else min(most, cell.replicates)
+
+
+def missing(study: Study, request: Request, there: Replicates) -> list[Task]:
+    """Tasks that a request still needs, the first replicate of every cell before the second."""
+    cells = [cell for cell in study.cells if request.picks(cell)]
+    tasks = []
+    for number in range(max((request.count(cell) for cell in cells), default=0)):
+        for cell in cells:
+            methods = _missing_methods(cell, request, there.get((cell.identity, number), {}))
+            if number < request.count(cell) and methods:
+                tasks.append(Task(cell.keys, number, methods))
+    return tasks
+
+
+def _missing_methods(cell: Cell, request: Request, metrics: Mapping[str, float]) -> list[str]:
+    complete = {name.partition(":")[0] for name in metrics}
+    wanted = cell.methods if request.methods is None else request.methods
+    return [method for method in cell.methods if method in wanted and method not in complete]
+
+
+def run(name: str, request: Request, folder: Path = RESULTS) -> Path:
+    """Run what is missing of a study, fold it into its compact file, and write its summary."""
+    study = load_study(name)
+    store = Store(folder, study.name)
+    with store.lock():
+        tasks = missing(study, request, store.load())
+        try:
+            if tasks:
+                _compute(name, study, store, tasks, request)
+        finally:
+            replicates = store.load()
+            write_summary(study, store, replicates)
+            store.fold(replicates)
+    return store.summary_file
+
+
+def _compute(
+    name: str, study: Study, store: Store, tasks: Sequence[Task], request: Request
+) -> None:
+    about = {
+        "started": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "methods": sorted({method for task in tasks for method in task.methods}),
+        "workers": request.workers,
+        "versions": versions(),
+        "machine": machine(),
+    }
+    with store.journal(about) as journal:
+        progress = Progress(study.name, len(tasks))
+
+        def record(done: Done) -> None:
+            cell = Cell(done.task.keys, (), 0)
+            journal.record((cell.identity, done.task.replicate), done.metrics, done.seconds)
+            progress.advance()
+
+        if request.workers:
+            compute_all(name, tasks, request.workers, record)
+        else:
+            for task in tasks:
+                record(_here(study, task))
+        progress.end()
+
+
+def _here(study: Study, task: Task) -> Done:
+    start = time.perf_counter()
+    metrics = study.replicate(task.keys, task.replicate, task.methods)
+    return Done(task, metrics, time.perf_counter() - start)
+
+
+class Progress:
+    """One line on standard error: replicates done, and the time that the others will take."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self._name, self._total, self._done = name, total, 0
+        self._start = self._shown = time.monotonic()
+        self._pause = 0.2 if sys.stderr.isatty() else 10.0
+
+    def advance(self) -> None:
+        """Count one replicate, and say so if it is time."""
+        self._done += 1
+        if time.monotonic() - self._shown > self._pause:
+            self._show(end="\r" if sys.stderr.isatty() else "\n")
+
+    def end(self) -> None:
+        """Say how it ended."""
+        self._show(end="\n")
+
+    def _show(self, end: str) -> None:
+        self._shown = time.monotonic()
+        elapsed = self._shown - self._start
+        left = elapsed / max(self._done, 1) * (self._total - self._done)
+        print(
+            f"{self._name}: {self._done} of {self._total} replicates, {elapsed:.0f} s gone, "
+            f"about {left:.0f} s left   ",
+            end=end,
+            file=sys.stderr,
+            flush=True,
+        )

@@ -1,0 +1,143 @@
+"""The summary of a study: a record per figure, ours beside the published, and how it was run."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from studies.findings import Results
+from studies.harness import Study, Table, rounded
+from studies.published import Figure, find, load_published
+from studies.storage import Replicates, Store, write_whole
+
+MONTE_CARLO_ERRORS = 3.0
+"""Figures agree if they differ by at most so many standard errors, plus rounding."""
+
+
+def results_of(replicates: Replicates) -> Results:
+    """Results of stored replicates."""
+    return Results((json.loads(cell), metrics) for (cell, _), metrics in replicates.items())
+
+
+def records(study: Study, results: Results) -> list[dict[str, Any]]:
+    """One record per method, metric and cell, in the order of the study's cells."""
+    order = {cell.identity: position for position, cell in enumerate(study.cells)}
+    published = load_published()
+    found = [
+        _record(study, results, published, method, metric, keys)
+        for method, metric, keys in results.entries()
+    ]
+    known = {method: position for position, method in enumerate(study.methods)}
+    return sorted(
+        found,
+        key=lambda record: (
+            record["metric"],
+            order.get(json.dumps(record["keys"], sort_keys=True), len(order)),
+            known.get(record["method"], len(known)),
+        ),
+    )
+
+
+def _record(
+    study: Study,
+    results: Results,
+    published: list[Figure],
+    method: str,
+    metric: str,
+    keys: dict[str, Any],
+) -> dict[str, Any]:
+    values = results.values(method, metric, **keys)
+    name = study.published_as.get(method)
+    figure = None if name is None else find(published, method=name, metric=metric, **keys)
+    spread = float(values.std(ddof=1)) if len(values) > 1 else None
+    table = next((table for table in study.tables if shows(table, method, metric, keys)), None)
+    return {
+        "study": study.name,
+        "table": table and (table.published or table.title),
+        **keys,
+        "method": method,
+        "metric": metric,
+        "published": figure and figure.value,
+        "published_sd": figure and figure.sd,
+        "value": rounded(float(values.mean())),
+        "sd": None if spread is None else rounded(spread),
+        "replicates": len(values),
+        "agrees": None if figure is None or spread is None else agree(figure, values),
+        "keys": keys,
+    }
+
+
+def shows(table: Table, method: str, metric: str, keys: Mapping[str, Any]) -> bool:
+    """Whether a table has a place for a figure."""
+    allowed = all(keys.get(key) in values for key, values in table.where.items())
+    return allowed and metric == table.metric and method in table.methods
+
+
+def agree(figure: Figure, values: np.ndarray, published_replicates: int = 500) -> bool:
+    """Whether a published mean and ours differ by no more than Monte Carlo error and rounding.
+
+    The spread is the larger of the two, since that of a few replicates may be small by chance.
+    """
+    spread = max(float(values.std(ddof=1)), figure.sd or 0.0)
+    error = spread * np.sqrt(1.0 / len(values) + 1.0 / published_replicates)
+    allowed = MONTE_CARLO_ERRORS * error + figure.rounding
+    return bool(abs(figure.value - values.mean()) <= allowed * (1 + 1e-9))
+
+
+def versions() -> dict[str, str]:
+    """Versions of what figures depend on."""
+    packages = ("localma", "numpy", "scipy", "scikit-learn", "numba")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def machine() -> dict[str, Any]:
+    """What the study runs on."""
+    return {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()}
+
+
+def _processor() -> str:
+    description = Path("/proc/cpuinfo")
+    lines = description.read_text().splitlines() if description.exists() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
+
+
+def write_summary(study: Study, store: Store, replicates: Replicates) -> None:
+    """Write the summary; runs of the journal join those that it already tells of."""
+    results = results_of(replicates)
+    runs = {run["started"]: run for run in [*_earlier_runs(store), *store.runs()]}
+    summary = {
+        "study": study.name,
+        "title": study.title,
+        "config": [
+            {**cell.keys, "replicates": cell.replicates, "methods": list(cell.methods)}
+            for cell in study.cells
+        ],
+        "runs": [runs[started] for started in sorted(runs)],
+        "findings": [
+            {
+                "words": finding.words,
+                "source": finding.source,
+                "verdict": finding.verdict(results),
+            }
+            for finding in study.findings
+        ],
+        "records": [
+            {name: value for name, value in record.items() if name != "keys"}
+            for record in records(study, results)
+        ],
+    }
+    write_whole(store.summary_file, (json.dumps(summary, indent=1) + "\n").encode())
+
+
+def _earlier_runs(store: Store) -> list[dict[str, Any]]:
+    if not store.summary_file.exists():
+        return []
+    return json.loads(store.summary_file.read_text())["runs"]

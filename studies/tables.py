@@ -1,0 +1,160 @@
+"""Tables in Markdown, published figures beside ours, and their place in the README."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from studies.findings import Results
+from studies.harness import Study, Table
+from studies.published import find, load_published
+from studies.storage import Store, write_whole
+from studies.summary import agree, records, results_of, shows
+
+README = Path(__file__).parent / "README.md"
+DISAGREES = "†"
+
+
+def render(study: Study, results: Results, runs: Sequence[Mapping[str, Any]] = ()) -> str:
+    """All that is to be shown of a study, in Markdown."""
+    parts = [render_table(study, table, results) for table in study.tables]
+    notes = study.notes(results)
+    if notes:
+        parts.append("\n".join(f"- {note}" for note in notes))
+    if study.findings:
+        parts.append(render_findings(study, results))
+    if runs:
+        parts.append(render_runs(runs))
+    return "\n\n".join(part for part in parts if part)
+
+
+def render_table(study: Study, table: Table, results: Results) -> str:
+    """One table; means with their standard deviation over replicates. Empty if nothing was run."""
+    shown = [
+        r for r in records(study, results) if shows(table, r["method"], r["metric"], r["keys"])
+    ]
+    if not shown:
+        return ""
+    columns = _columns(study, table, shown)
+    body = []
+    for cell in dict.fromkeys(json.dumps(record["keys"]) for record in shown):
+        keys = json.loads(cell)
+        figures = [_figure(study, table, results, keys, column) for column in columns]
+        body.append([*(_number(keys[name]) for name in table.rows), *figures])
+    head = [*table.rows, *(_heading(study, column) for column in columns)]
+    title = f"{table.published}: {table.title}" if table.published else table.title
+    replicates = sorted({record["replicates"] for record in shown})
+    counted = " to ".join(_number(n) for n in dict.fromkeys((replicates[0], replicates[-1])))
+    return f"**{title}** ({counted} replicates)\n\n{_markdown(head, body)}"
+
+
+def _columns(study: Study, table: Table, shown: Sequence[Any]) -> list[tuple[str, str]]:
+    """(kind, method) of each column: a published one stands before the first of ours like it."""
+    columns: list[tuple[str, str]] = []
+    for method in table.methods:
+        name = study.published_as.get(method)
+        if table.published and name and ("published", name) not in columns:
+            columns.append(("published", name))
+        if any(record["method"] == method for record in shown):
+            columns.append(("ours", method))
+    return columns
+
+
+def _heading(study: Study, column: tuple[str, str]) -> str:
+    kind, method = column
+    return f"{method}, published" if kind == "published" else study.labels.get(method, method)
+
+
+def _figure(
+    study: Study, table: Table, results: Results, keys: Mapping[str, Any], column: tuple[str, str]
+) -> str:
+    kind, method = column
+    if kind == "published":
+        figure = find(load_published(), method=method, metric=table.metric, **keys)
+        return "" if figure is None else figure.text
+    if (method, table.metric, dict(keys)) not in results.entries():
+        return ""
+    values = results.values(method, table.metric, **keys)
+    text = _number(values.mean())
+    if len(values) < 2:
+        return text
+    name = study.published_as.get(method)
+    figure = find(load_published(), method=name, metric=table.metric, **keys)
+    mark = DISAGREES if figure is not None and not agree(figure, values) else ""
+    return f"{text} ({_number(values.std(ddof=1), 2)}){mark}"
+
+
+def _number(value: Any, digits: int = 3) -> str:
+    """Print a key as it is, an integer with commas, a mean with some significant digits.
+
+    >>> _number(100000), _number(0.36123), _number("S1")
+    ('100,000', '0.361', 'S1')
+    """
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, str):
+        return value
+    if value == 0:
+        return "0"
+    text = f"{float(value):#.{digits}g}"
+    return text.removesuffix(".") if "e" not in text else f"{float(value):.{digits - 1}e}"
+
+
+def render_findings(study: Study, results: Results) -> str:
+    """Statements of the paper and aims of our own, each with the verdict of our results."""
+    body = [[finding.words, finding.source, finding.verdict(results)] for finding in study.findings]
+    return _markdown(["finding", "where", "ours"], body)
+
+
+def render_runs(runs: Sequence[Mapping[str, Any]]) -> str:
+    """How long each run took."""
+    body = [
+        [
+            ", ".join(run["methods"]),
+            f"{run['replicates']:,}",
+            f"{run['seconds']:,.0f} s",
+            f"{run['worker_seconds']:,.0f} s",
+            f"{run['workers']} on {run['machine']['cores']} cores",
+        ]
+        for run in runs
+    ]
+    head = ["methods run", "replicates", "time", "of all workers", "workers"]
+    return _markdown(head, body)
+
+
+def _markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def render_stored(study: Study, store: Store) -> str:
+    """What is stored of a study, in Markdown; empty if nothing is."""
+    replicates = store.load()
+    if not replicates:
+        return ""
+    summary = json.loads(store.summary_file.read_text()) if store.summary_file.exists() else {}
+    return render(study, results_of(replicates), summary.get("runs", ()))
+
+
+def insert(text: str, name: str, section: str) -> str:
+    """Put a section between its markers, which must be there.
+
+    >>> insert("<!-- a: begin -->old<!-- a: end -->", "a", "new").split("\\n\\n")
+    ['<!-- a: begin -->', 'new', '<!-- a: end -->']
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise ValueError(f"The README needs the markers {begin!r} and {end!r}, once each.")
+    before, _, rest = text.partition(begin)
+    after = rest.partition(end)[2]
+    return f"{before}{begin}\n\n{section}\n\n{end}{after}"
+
+
+def update_readme(sections: Mapping[str, str], path: Path = README) -> None:
+    """Put each section into the README."""
+    text = path.read_text()
+    for name, section in sections.items():
+        text = insert(text, name, section)
+    write_whole(path, text.encode())

@@ -1,0 +1,152 @@
+"""Worker processes: replicates are asked for and answered as JSON lines over pipes.
+
+A worker ends when its input does, so none outlives a run that is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from localma.errors import LocalMAError
+from studies.harness import Keys, Metrics, load_study
+
+_THREAD_VARIABLES = (
+    "LOKY_MAX_CPU_COUNT",  # what joblib, and so each gate, takes for the number of cores
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)
+
+
+class WorkerError(LocalMAError, RuntimeError):
+    """A replicate failed; what is complete is kept, and the next run starts from there."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One replicate of one cell, with the methods still missing."""
+
+    keys: Keys
+    replicate: int
+    methods: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a task, and the seconds it took."""
+
+    task: Task
+    metrics: Metrics
+    seconds: float
+
+
+class Worker:
+    """A process that computes one task at a time."""
+
+    def __init__(self, study: str, threads: int) -> None:
+        environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(threads))}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "studies", "work", study],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            cwd=Path(__file__).parents[1],
+            text=True,
+            start_new_session=True,  # an interrupt is for the run; its workers finish their task
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(BrokenPipeError):  # of a worker that ended before
+            self._process.stdin.close()  # type: ignore[union-attr]
+        self._process.wait()
+        self._process.stdout.close()  # type: ignore[union-attr]
+
+    def compute(self, task: Task) -> Done:
+        """Ask for one task and wait for its answer."""
+        try:
+            print(json.dumps(asdict(task)), file=self._process.stdin, flush=True)
+            answer: dict[str, Any] = json.loads(self._process.stdout.readline())  # type: ignore[union-attr]
+        except (BrokenPipeError, json.JSONDecodeError) as error:
+            raise WorkerError(
+                f"A worker must answer, but the one that computed {task} ended with status "
+                f"{self._process.wait()}. Its last words are above; -9 is a kill by the system, "
+                "usually for want of memory: run again with --workers 1."
+            ) from error
+        if "error" in answer:
+            raise WorkerError(f"{task} failed:\n{answer['error']}")
+        return Done(task, answer["metrics"], answer["seconds"])
+
+
+def serve(study_name: str) -> None:
+    """Be a worker: answer the tasks on standard input until it ends."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # what a study prints must not look like an answer
+    study = load_study(study_name)
+    tasks: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(tasks,), daemon=True).start()
+    while True:
+        task = Task(**json.loads(tasks.get()))
+        start = time.perf_counter()
+        try:
+            answer: dict[str, Any] = {
+                "metrics": study.replicate(task.keys, task.replicate, task.methods),
+                "seconds": time.perf_counter() - start,
+            }
+        except Exception:
+            answer = {"error": traceback.format_exc()}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def _listen(tasks: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        tasks.put(line)
+    os._exit(0)  # also in the middle of a task: nobody is left to hear the answer
+
+
+def compute_all(
+    study: str, tasks: Iterable[Task], n_workers: int, record: Callable[[Done], None]
+) -> None:
+    """Compute tasks in worker processes; `record` is called once per task, by one thread at a time.
+
+    The first failure ends the run, after the tasks under way have been recorded.
+    """
+    todo, lock = iter(list(tasks)), threading.Lock()
+    failed = threading.Event()
+    threads = max(1, (os.cpu_count() or 1) // n_workers)
+
+    def work(worker: Worker) -> None:
+        while not failed.is_set():
+            with lock:
+                task = next(todo, None)
+            if task is None:
+                return
+            try:
+                done = worker.compute(task)
+            except BaseException:
+                failed.set()
+                raise
+            with lock:
+                record(done)
+
+    with ExitStack() as stack:
+        workers = [stack.enter_context(Worker(study, threads)) for _ in range(n_workers)]
+        pool = stack.enter_context(ThreadPoolExecutor(n_workers))
+        stack.callback(failed.set)  # an interrupt ends the threads, too
+        for future in [pool.submit(work, worker) for worker in workers]:
+            future.result()

@@ -1,0 +1,84 @@
+"""Evidence: weights of path points and standard errors, against values by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from localma.selection import (
+    exponential_weights,
+    locality_gain,
+    mean_and_error,
+    one_standard_error,
+    smallest_risk,
+)
+
+
+def test_exponential_weights_by_hand():
+    # Risks 1 and 1.04 from 100 rows, T = 4: log ratio of weights = -100 * 0.04 / 4 = -1.
+    L = np.array([[1.0] * 100, [1.04] * 100])
+    weights = exponential_weights(L, np.ones(100), np.array([0.5, 0.5]))
+    assert weights[1] / weights[0] == pytest.approx(np.exp(-1.0))
+
+
+def test_prior_multiplies():
+    L = np.ones((2, 10))
+    assert exponential_weights(L, np.ones(10), np.array([0.8, 0.2])).tolist() == pytest.approx(
+        [0.8, 0.2]
+    )
+
+
+def test_perfect_point_takes_all():
+    L = np.array([[0.0, 0.0], [1e-12, 0.0]])
+    assert exponential_weights(L, np.ones(2), np.ones(2)).tolist() == [1.0, 0.0]
+
+
+def test_negligible_points_are_dropped():
+    L = np.array([[1.0] * 100, [1.2] * 100])  # weight exp(-5) of the first
+    assert exponential_weights(L, np.ones(100), np.ones(2)).tolist() == [1.0, 0.0]
+
+
+@given(
+    L=arrays(np.float64, (4, 7), elements=st.floats(0, 1e12)),
+    weight=arrays(np.float64, 7, elements=st.floats(0.1, 10)),
+)
+def test_every_rule_gives_weights_on_the_simplex(L, weight):
+    for rule in (exponential_weights, smallest_risk, one_standard_error):
+        shares = rule(L, weight, np.full(4, 0.25))
+        assert (shares >= 0).all()
+        assert shares.sum() == pytest.approx(1.0)
+
+
+def test_one_standard_error_prefers_the_larger_prior_when_near():
+    best = np.random.default_rng(0).uniform(1, 2, size=50)
+    L = np.stack([best, best + 0.01 + np.tile([0.1, -0.1], 25), best + 9.0])  # 0.01 +- 0.014
+    prior = np.array([0.1, 0.8, 0.1])
+    assert smallest_risk(L, np.ones(50), prior).tolist() == [1.0, 0.0, 0.0]
+    assert one_standard_error(L, np.ones(50), prior).tolist() == [0.0, 1.0, 0.0]
+
+
+def test_mean_and_error_against_numpy():
+    values = np.random.default_rng(0).normal(size=40)
+    mean, error = mean_and_error(values, np.ones(40))
+    assert mean == pytest.approx(values.mean())
+    assert error == pytest.approx(values.std(ddof=1) / np.sqrt(40))
+
+
+def test_blocks_that_agree_within_widen_the_error():
+    blocks = np.repeat(np.arange(5), 20)
+    values = np.random.default_rng(0).normal(size=5)[blocks]
+    alone = mean_and_error(values, np.ones(100))[1]
+    together = mean_and_error(values, np.ones(100), blocks)[1]
+    assert together == pytest.approx(values[::20].std(ddof=1) / np.sqrt(5))
+    assert together > 2 * alone
+
+
+def test_gain_is_paired():
+    losses = np.random.default_rng(0).normal(size=30) ** 2
+    gain = locality_gain(losses + 1.0, losses, np.ones(30), np.zeros(30, dtype=int))
+    assert gain.value == pytest.approx(1.0)
+    assert not gain.standard_error > 1e-12
+    assert str(gain).startswith("1 ±")

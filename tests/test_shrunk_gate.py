@@ -1,0 +1,340 @@
+"""Safe locality: the path, its verdict, the shift guard, bands, and hard samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GroupKFold, RepeatedKFold, ShuffleSplit, TimeSeriesSplit
+
+from localma import CrossFitted, LocalMAClassifier, LocalMARegressor
+from localma.combine import local_average
+from localma.errors import FileFormatError, InvalidInputError
+from localma.folds import make_folds
+from localma.gates import EqualGate, GlobalGate, MLPGate, ShrunkGate
+from localma.losses import squared_error
+
+LOSS = squared_error()
+
+
+def local_truth(n=200, seed=0, noise=0.1, p=2):
+    """|x| from -x and x: the weights must depend on the sign of the first input."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, size=(n, p))
+    P = np.stack([-X[:, 0], X[:, 0]], axis=1)[:, :, None]
+    return X, P, (np.abs(X[:, 0]) + noise * rng.normal(size=n))[:, None]
+
+
+def constant_truth(n=200, seed=0):
+    """The mean of two noisy candidates: no weights but equal ones are right, anywhere."""
+    rng = np.random.default_rng(seed)
+    X, f = rng.normal(size=(n, 3)), rng.normal(size=(n, 2))
+    return X, f[:, :, None], (f.mean(axis=1) + 0.5 * rng.normal(size=n))[:, None]
+
+
+@pytest.fixture(scope="module")
+def local():
+    return ShrunkGate(random_state=0).fit(*local_truth(), loss=LOSS)
+
+
+@pytest.fixture(scope="module")
+def constant():
+    return ShrunkGate(random_state=0).fit(*constant_truth(), loss=LOSS)
+
+
+class TestPath:
+    def test_is_a_table(self, local):
+        lengths = {len(column) for column in local.path_.values()}
+        assert set(local.path_) == {"gate", "shrinkage", "risk", "standard_error", "weight"}
+        assert lengths == {11}
+        assert local.path_["gate"][:3] == ["equal", "best", "global"]
+        assert local.path_["shrinkage"][:3] == [np.inf] * 3
+        assert sum(local.path_["weight"]) == pytest.approx(1.0)
+
+    def test_local_truth_uses_local_gates(self, local):
+        constant_share = sum(local.path_["weight"][:3])
+        assert constant_share == 0.0
+        assert min(local.path_["risk"][3:]) < 0.2 * local.path_["risk"][2]
+
+    def test_constant_truth_stays_constant(self, constant):
+        X, _, _ = constant_truth(seed=1)
+        spread = constant.predict_weights(X).std(axis=0)
+        assert sum(constant.path_["weight"][:3]) > 0.5
+        assert spread.max() < 0.05
+
+    def test_risk_of_the_global_point_is_cross_fitted_by_hand(self):
+        X, P, y = constant_truth()
+        folds = make_folds(4, y, random_state=1)
+        gate = ShrunkGate(random_state=0).fit(X, P, y, loss=LOSS, folds=folds)
+        by_hand = np.empty(len(y))
+        for train, test in folds:
+            weights = GlobalGate().fit(X[train], P[train], y[train], loss=LOSS).weights_
+            by_hand[test] = (y[test, 0] - P[test, :, 0] @ weights) ** 2
+        assert gate.path_["risk"][2] == pytest.approx(by_hand.mean(), rel=1e-9)
+        assert gate.locality_gain_.global_risk == pytest.approx(by_hand.mean(), rel=1e-9)
+
+    @pytest.mark.parametrize("rule", ["best", "one_standard_error"])
+    def test_rules_that_select_choose_one_point(self, rule):
+        for problem in (local_truth, constant_truth):
+            gate = ShrunkGate(rule=rule, random_state=0).fit(*problem(), loss=LOSS)
+            assert sorted(gate.path_["weight"])[-2:] == [0.0, 1.0]
+
+    def test_one_standard_error_is_at_least_as_constant(self):
+        data = constant_truth(seed=3)
+        shares = [
+            sum(ShrunkGate(rule=rule, random_state=0).fit(*data, loss=LOSS).path_["weight"][:3])
+            for rule in ("best", "one_standard_error")
+        ]
+        assert shares[1] >= shares[0]
+        assert shares[1] == 1.0
+
+    def test_wraps_any_shrinkable_gate(self):
+        X, P, y = local_truth()
+        gate = ShrunkGate(
+            MLPGate((8, 4), n_steps=100), linear=False, strengths=(1.0, 0.01), random_state=0
+        )
+        gate.fit(X, P, y, loss=LOSS)
+        assert len(gate.path_["gate"]) == 5
+        assert gate.locality_gain_.value > 0
+
+    def test_large_sample_holds_out_one_fold(self, monkeypatch):
+        monkeypatch.setattr("localma.gates.shrunk.HOLD_OUT_ROWS", 150)
+        gate = ShrunkGate(random_state=0).fit(*local_truth(), loss=LOSS)
+        assert len(gate.fold_answers_) == 1
+        assert gate.locality_gain_.is_clear
+        asked = ShrunkGate(cv=ShuffleSplit(3, random_state=0), random_state=0)
+        assert len(asked.fit(*local_truth(), loss=LOSS).fold_answers_) == 3
+
+
+class TestVerdict:
+    def test_local_truth(self, local):
+        gain = local.locality_gain_
+        assert gain.is_clear
+        assert gain.value == pytest.approx(gain.global_risk - gain.risk)
+        assert local.verdict_.startswith("Local weights pay: they lower the held-out loss by")
+        assert "% lower)." in local.verdict_
+
+    def test_constant_truth_makes_no_claim_for_locality(self):
+        claims = []
+        for seed in range(8):
+            gate = ShrunkGate(random_state=seed).fit(*constant_truth(80, seed), loss=LOSS)
+            claims.append(gate.locality_gain_.is_clear and gate.locality_gain_.value > 0.05)
+        assert sum(claims) == 0
+
+    def test_no_clear_gain_sentence(self):
+        gate = ShrunkGate(random_state=0).fit(*constant_truth(80, seed=2), loss=LOSS)
+        assert gate.verdict_.startswith("No clear gain from local weights")
+        assert "of the answer" in gate.verdict_
+
+    def test_gain_can_be_negative(self):
+        """Nested, so not the minimum over a path that contains the global gate."""
+        gains = [
+            ShrunkGate(rule="best", random_state=seed)
+            .fit(*constant_truth(40, seed), loss=LOSS)
+            .locality_gain_.value
+            for seed in range(6)
+        ]
+        assert min(gains) < 0
+
+    def test_sample_weight_enters(self):
+        X, P, y = local_truth()
+        doubled = ShrunkGate(random_state=0).fit(
+            X, P, y, loss=LOSS, sample_weight=np.full(len(y), 2.0)
+        )
+        plain = ShrunkGate(random_state=0).fit(X, P, y, loss=LOSS)
+        assert doubled.locality_gain_.value == pytest.approx(plain.locality_gain_.value, rel=1e-3)
+        one_side = (X[:, 0] > 0).astype(float)
+        right = ShrunkGate(random_state=0).fit(X, P, y, loss=LOSS, sample_weight=one_side)
+        assert right.global_weights_.tolist() == pytest.approx([0.0, 1.0], abs=1e-6)
+        assert right.locality_gain_.value < 0.1
+
+
+class TestGuard:
+    def test_far_away_is_global(self, local):
+        far = np.array([[50.0, 0.0], [0.0, -50.0], [1e6, 1e6]])
+        np.testing.assert_allclose(
+            local.predict_weights(far), np.tile(local.global_weights_, (3, 1)), atol=1e-12
+        )
+        assert local.support(far).tolist() == [0.0, 0.0, 0.0]
+
+    def test_inside_is_untouched(self, local):
+        X, _, _ = local_truth()
+        assert (local.support(X) == 1.0).all()
+        np.testing.assert_allclose(
+            local.predict_weights(X), local.answer_.predict_weights(X), atol=1e-12
+        )
+
+    def test_without_guard_the_sure_gate_stays_sure(self):
+        gate = ShrunkGate(guard=False, random_state=0).fit(*local_truth(), loss=LOSS)
+        assert gate.predict_weights(np.array([[50.0, 0.0]]))[0, 1] > 0.99
+        assert gate.support(np.array([[50.0, 0.0]])).tolist() == [1.0]
+
+    def test_estimator_returns_support(self):
+        X, P, y = local_truth()
+        model = LocalMARegressor(random_state=0).fit(X, y[:, 0], predictions=P[:, :, 0])
+        weights, support = model.predict_weights(np.r_[X[:2], [[99.0, 0.0]]], return_support=True)
+        assert support.tolist() == [1.0, 1.0, 0.0]
+        np.testing.assert_allclose(weights[2], model.global_weights_, atol=1e-12)
+
+
+def width(gate, X, level):
+    low, high = gate.weight_band(X, level)
+    return (high - low).mean()
+
+
+class TestBand:
+    def test_holds_the_weights_and_stays_on_the_unit_interval(self, local):
+        X, _, _ = local_truth(seed=5)
+        low, high = local.weight_band(X)
+        weights = local.predict_weights(X)
+        assert ((low <= weights + 1e-12) & (weights <= high + 1e-12)).all()
+        assert (low >= 0).all()
+        assert (high <= 1).all()
+        assert (high - low).max() > 0.01
+
+    def test_wider_at_higher_level_and_for_smaller_samples(self, local):
+        X, _, _ = local_truth(seed=5)
+        small = ShrunkGate(random_state=0).fit(*local_truth(40, noise=0.5), loss=LOSS)
+        assert width(local, X, 0.5) < width(local, X, 0.9) < width(local, X, 0.99)
+        assert width(local, X, 0.9) < width(small, X, 0.9)
+
+    def test_through_the_estimator(self):
+        X, P, y = local_truth()
+        model = LocalMARegressor(random_state=0).fit(X, y[:, 0], predictions=P[:, :, 0])
+        low, high = model.weight_band(X)
+        assert low.shape == high.shape == (200, 2)
+        with pytest.raises(AttributeError, match="Only gate='auto'"):
+            LocalMARegressor(gate="global").fit(X, y[:, 0], predictions=P[:, :, 0]).weight_band(X)
+
+
+class TestSplits:
+    @pytest.mark.parametrize(
+        "cv",
+        [
+            TimeSeriesSplit(4),
+            RepeatedKFold(n_splits=3, n_repeats=2, random_state=0),
+            ShuffleSplit(3, random_state=0),
+        ],
+        ids=["time", "repeated", "shuffle"],
+    )
+    def test_splits_that_are_no_partition(self, cv):
+        X, P, y = local_truth()
+        model = LocalMARegressor(cv=cv, random_state=0).fit(X, y[:, 0], predictions=P[:, :, 0])
+        assert model.locality_gain_.is_clear
+        assert model.locality_gain_.value > 0
+
+    def test_groups(self):
+        X, P, y = local_truth()
+        groups = np.arange(200) % 9
+        for cv in (3, GroupKFold(3)):
+            model = LocalMARegressor(cv=cv, random_state=0)
+            model.fit(X, y[:, 0], predictions=P[:, :, 0], groups=groups)
+            assert model.locality_gain_.is_clear
+        with pytest.raises(
+            InvalidInputError, match="2 groups cannot be split into cv=5 folds; pass cv=2"
+        ):
+            LocalMARegressor(cv=5).fit(X, y[:, 0], predictions=P[:, :, 0], groups=groups % 2)
+
+    def test_too_few_rows(self):
+        X, P, y = local_truth(3)
+        with pytest.raises(
+            InvalidInputError, match="3 rows cannot be split into cv=5 folds; pass cv=3"
+        ):
+            LocalMARegressor().fit(X, y[:, 0], predictions=P[:, :, 0])
+        LocalMARegressor(cv=3, random_state=0).fit(X, y[:, 0], predictions=P[:, :, 0])
+
+    def test_folds_that_leave_a_class_out(self):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(30, 2))
+        y = np.array(["a"] * 14 + ["b"] * 14 + ["rare"] * 2)
+        P = rng.dirichlet(np.ones(3), size=(30, 2))
+        with pytest.warns(UserWarning, match="least populated class"):
+            model = LocalMAClassifier(random_state=0).fit(X, y, predictions=P)
+        assert np.isfinite(model.predict_proba(X, predictions=P)).all()
+
+    def test_overlapping_parts_are_refused(self):
+        X, P, y = local_truth(20)
+        rows = np.arange(20)
+        with pytest.raises(
+            InvalidInputError, match="may not be trained on; fold 0 of cv has 20 rows"
+        ):
+            LocalMARegressor(cv=[(rows, rows)]).fit(X, y[:, 0], predictions=P[:, :, 0])
+
+
+class TestHardSamples:
+    def fit(self, X, P, y):
+        gate = ShrunkGate(random_state=0).fit(X, P, y, loss=LOSS)
+        weights = gate.predict_weights(X)
+        assert np.isfinite(weights).all()
+        np.testing.assert_allclose(weights.sum(axis=1), 1.0, atol=1e-6)
+        assert np.isfinite(gate.locality_gain_.value)
+        assert gate.verdict_
+        return gate
+
+    def test_constant_features(self):
+        X, P, y = local_truth()
+        self.fit(np.c_[X, np.ones(len(X))], P, y)
+        gate = self.fit(np.ones_like(X), P, y)
+        assert not gate.locality_gain_.is_clear
+
+    def test_duplicate_rows(self):
+        X, P, y = local_truth(20)
+        self.fit(X.repeat(5, 0), P.repeat(5, 0), y.repeat(5, 0))
+
+    def test_perfect_candidate(self):
+        X, P, y = local_truth()
+        gate = self.fit(X, np.concatenate([P, y[:, :, None]], axis=1), y)
+        mixture = local_average(gate.predict_weights(X), np.concatenate([P, y[:, :, None]], axis=1))
+        assert np.mean((mixture - y) ** 2) < 1e-6
+
+    def test_constant_candidate(self):
+        X, P, y = local_truth()
+        self.fit(X, np.concatenate([P, np.zeros_like(P[:, :1])], axis=1), y)
+
+    def test_more_candidates_than_rows(self):
+        rng = np.random.default_rng(0)
+        self.fit(rng.normal(size=(20, 2)), rng.normal(size=(20, 50, 1)), rng.normal(size=(20, 1)))
+
+    def test_one_candidate(self):
+        X, P, y = local_truth(30)
+        gate = self.fit(X, P[:, :1], y)
+        assert (gate.predict_weights(X) == 1.0).all()
+
+    def test_one_feature_of_huge_scale(self):
+        X, P, y = local_truth()
+        gate = self.fit(X * [1e8, 1e-8], P, y)
+        assert gate.locality_gain_.is_clear
+
+    def test_own_model_on_the_path(self):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(120, 3))
+        y = X @ [1.0, 2.0, 0.0] + 0.1 * rng.normal(size=120)
+        candidates = {"own": CrossFitted(LinearRegression()), "poor": lambda X: X[:, 0]}
+        model = LocalMARegressor(candidates, random_state=0).fit(X, y)
+        direct = LinearRegression().fit(X, y)
+        new = rng.normal(size=(500, 3))
+        truth = new @ [1.0, 2.0, 0.0]
+        error, direct_error = (np.mean((m.predict(new) - truth) ** 2) for m in (model, direct))
+        assert error < direct_error + 0.01
+
+
+class TestBadParameters:
+    @pytest.mark.parametrize(
+        ("parameters", "match"),
+        [
+            ({"rule": "bset"}, "Unknown rule 'bset'; did you mean 'best'"),
+            ({"strengths": ()}, "at least one"),
+            ({"strengths": (-1.0,)}, "zero or more"),
+            ({"base": EqualGate()}, "EqualGate has not"),
+            ({"n_restarts": 0}, "n_restarts of ShrunkGate must be at least 1"),
+        ],
+    )
+    def test_refused(self, parameters, match):
+        with pytest.raises(InvalidInputError, match=match):
+            ShrunkGate(**parameters).fit(*local_truth(20), loss=LOSS)
+
+    def test_restore_checks_shapes(self, local):
+        for name in ("size", "gain", "path.risk", "mixed.0.constant", "support.low"):
+            arrays = local.arrays() | {name: np.zeros((7, 7))}
+            with pytest.raises(FileFormatError, match="shape"):
+                ShrunkGate().restore(arrays)
