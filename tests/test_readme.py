@@ -1,4 +1,4 @@
-"""The code in README and guide runs as it stands, block after block, and their links lead somewhere."""
+"""The code in README and guide runs as it stands, and their links lead somewhere."""
 
 from __future__ import annotations
 
