@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from localma.errors import InvalidInputError
 from studies import losses, motivating_example, simulations, theorems
 from studies.__main__ import check_request, main, parse_cells
 from studies.findings import Finding, NotRunError, Results, decreasing, log_log_slope
@@ -24,8 +26,6 @@ from studies.storage import Store, merge_line, pack, read_compact
 from studies.summary import agree, records, results_of
 from studies.tables import README, insert, render, render_table
 from studies.workers import Worker, WorkerError
-
-from localma.errors import InvalidInputError
 
 ROOT = Path(__file__).parents[1]
 

@@ -161,11 +161,13 @@ def _window(
     domain: Interval, centre: Float64, half_width: float, part: float
 ) -> tuple[Float64, Float64]:
     """Ends of a window around each prediction, at most a part of the way to the domain's ends."""
+    # Never so narrow that both ends round to one number.
+    least = 4.0 * _EPS * np.abs(centre)
+    if np.isinf(domain.low) and np.isinf(domain.high):
+        return centre - half_width, centre + np.maximum(half_width, least)
     below = np.maximum(centre - domain.low, 0.0)
     above = np.maximum(domain.high - centre, 0.0)
     # On an end of the domain the window opens to the other side alone.
     room = np.where((below > 0.0) & (above > 0.0), np.minimum(below, above), below + above)
     half = np.minimum(half_width, part * room)
-    # Never so narrow that both ends round to one number.
-    upwards = np.maximum(np.minimum(half, above), 4.0 * _EPS * np.abs(centre))
-    return centre - np.minimum(half, below), centre + upwards
+    return centre - np.minimum(half, below), centre + np.maximum(np.minimum(half, above), least)

@@ -85,11 +85,11 @@ class Tolerance:
     @property
     def target(self) -> float:
         """The gap that is asked for."""
-        return self.part * self.equal_risk
+        return self.part * abs(self.equal_risk)
 
     def aim(self, risk: float) -> float:
         """The gap at which a search with this risk may end."""
-        return self.part * min(self.equal_risk, abs(risk))
+        return self.part * min(abs(self.equal_risk), abs(risk))
 
 
 def minimise(problem: Problem, *, tol: float, max_iter: int) -> Solution:

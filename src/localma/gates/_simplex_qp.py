@@ -24,14 +24,14 @@ _MAX_PROXIMAL_STEPS = 30
 def minimise_quadratic(hessian: Matrix, linear: Vector, start: Vector) -> Vector:
     """Solve ``min_w 1/2 w'Hw + c'w`` subject to ``w >= 0, sum w = 1``.
 
+    A constant added to all entries of H moves no minimiser. Where H was centred at the start, and
+    so is singular along it, a constant of the size of its entries keeps digits.
+
     Parameters
     ----------
     hessian : (M, M) symmetric, positive semi-definite.
     linear : (M,) the vector c.
     start : (M,) weights on the simplex. Where there are many minimisers, one near it is taken.
-
-    A constant added to all entries of H moves no minimiser. Where H was centred at the start, and
-    so is singular along it, a constant of the size of its entries keeps digits.
 
     Returns
     -------
