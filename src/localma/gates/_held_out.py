@@ -14,6 +14,7 @@ from localma.folds import Fold
 from localma.gates.base import Gate, Job
 from localma.gates.global_ import GlobalGate
 from localma.losses import Loss
+from localma.selection import fold_overlap
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]
@@ -135,7 +136,8 @@ class HeldOut:
     """What each point of the path predicts for the rows that its training did not see.
 
     mixtures : (points, judgements, K); rows, blocks : (judgements,) the row that is judged and the
-    part in which the losses choose together; members : what was trained in each fold.
+    part in which the losses choose together; members : what was trained in each fold; overlap : the
+    factor by which standard errors grow because folds share rows.
     """
 
     data: Labelled
@@ -143,6 +145,7 @@ class HeldOut:
     rows: Rows
     blocks: Rows
     members: list[Members]
+    overlap: float
 
     @classmethod
     def of(
@@ -165,7 +168,8 @@ class HeldOut:
         blocks = np.repeat(np.arange(len(folds)), [len(test) for _, test in folds])
         if len(folds) == 1:
             blocks = random.permutation(len(rows)) % 2  # two halves judge for each other
-        return cls(data, np.concatenate(mixtures, axis=1), rows, blocks, members)
+        overlap = fold_overlap([(len(train), len(test)) for train, test in folds])
+        return cls(data, np.concatenate(mixtures, axis=1), rows, blocks, members, overlap)
 
     @property
     def sample_weight(self) -> Array:

@@ -294,9 +294,10 @@ class ShrunkGate(Gate):
             known = weight[others].sum() > 0
             chosen = rule(L[:, others], weight[others], prior) if known else prior / prior.sum()
             nested[inside] = held_out.losses_of_mixture(chosen, inside)
-        self.locality_gain_ = locality_gain(L[reference], nested, weight, held_out.blocks)
+        overlap, blocks = held_out.overlap, held_out.blocks
+        self.locality_gain_ = locality_gain(L[reference], nested, weight, blocks, overlap)
         differences = [
-            mean_and_error(losses - L[reference], weight, held_out.blocks)[1] for losses in L
+            overlap * mean_and_error(losses - L[reference], weight, blocks)[1] for losses in L
         ]
         risks = [mean_and_error(losses, weight)[0] for losses in L]
         self.n_features_in_ = held_out.data.n_inputs
