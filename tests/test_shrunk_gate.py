@@ -124,7 +124,17 @@ class TestVerdict:
     def test_no_clear_gain_sentence(self):
         gate = ShrunkGate(random_state=0).fit(*constant_truth(80, seed=2), loss=LOSS)
         assert gate.verdict_.startswith("No clear gain from local weights")
-        assert "of the answer" in gate.verdict_
+        assert "of the answer is constant" in gate.verdict_
+
+    def test_gain_without_local_gates_is_not_called_local(self):
+        """Noisy twins: equal weights beat fitted ones, and nothing local is kept."""
+        rng = np.random.default_rng(0)
+        truth = rng.normal(size=(60, 1))
+        P = (truth + rng.normal(size=(60, 40)))[:, :, None]
+        gate = ShrunkGate(random_state=0).fit(rng.normal(size=(60, 3)), P, truth, loss=LOSS)
+        assert gate.locality_gain_.is_clear
+        assert not gate.answer_.gates
+        assert gate.verdict_.startswith("Constant weights suffice: equal weights")
 
     def test_gain_can_be_negative(self):
         """Nested, so not the minimum over a path that contains the global gate."""

@@ -26,7 +26,7 @@ Float64 = NDArray[np.float64]
 
 _EPS = float(np.finfo(np.float64).eps)
 _BEYOND = 1e-5  # the last Newton step is cheap for its worth: weights settle to many digits
-_PATIENCE = 20  # Newton steps after which a convex loss is taken to have all but kinks
+_PATIENCE = 12  # Newton steps after which a convex loss is taken to have all but kinks
 _STANDSTILL = 5  # Newton steps that lower neither risk nor gap before a search ends
 _SINGLE_STARTS = 4  # candidates from which a loss that is not convex is minimised as well
 _MAX_BACKTRACKS = 40

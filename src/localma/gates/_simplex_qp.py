@@ -104,9 +104,7 @@ def _active_set(hessian: Matrix, linear: Vector, start: Vector) -> Vector:
     return _cleaned(weights)
 
 
-def _walk(
-    hessian: Matrix, linear: Vector, start: Vector, max_faces: int
-) -> tuple[Vector, bool]:
+def _walk(hessian: Matrix, linear: Vector, start: Vector, max_faces: int) -> tuple[Vector, bool]:
     """Walk over faces of the simplex, downhill, until no multiplier is negative.
 
     A face is a set of candidates with positive weight. On the way to the

@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.floating]
 
-TAIL_ROWS = 10
+TAIL_ROWS = 3
 """The tail of a feature is that of its outermost rows, at most this many and a tenth of all."""
+
+POOLING = 0.7
+"""How far the tails are drawn to their geometric mean: so few rows tell little of one side."""
 
 REACH = 10.0
 """Tails beyond the box at which the support has fallen to 1/e."""
@@ -44,8 +47,8 @@ class Support:
         """Measure a sample (n, p).
 
         >>> support = Support.of(np.linspace(0, 1, 101)[:, None])
-        >>> support(np.array([[0.5], [1.4], [3.0]])).round(2).tolist()
-        [1.0, 0.92, 0.0]
+        >>> support(np.array([[0.5], [1.15], [3.0]])).round(2).tolist()
+        [1.0, 0.9, 0.0]
         """
         n = len(X)
         rows = min(TAIL_ROWS, max(1, n // 10), n - 1)
@@ -53,9 +56,10 @@ class Support:
         lowest = np.sort(np.partition(X, rows, axis=0)[: rows + 1], axis=0)
         highest = -np.sort(np.partition(-X, rows, axis=0)[: rows + 1], axis=0)
         deviation = X.std(axis=0)
-        least = np.where(deviation > 0, LEAST_TAIL * deviation, 1.0)
-        low_tail = np.maximum(lowest[rows] - lowest[:rows].mean(axis=0), least)
-        high_tail = np.maximum(highest[:rows].mean(axis=0) - highest[rows], least)
+        deviation = np.where(deviation > 0, deviation, 1.0 / LEAST_TAIL)
+        low_tail = (lowest[rows] - lowest[:rows].mean(axis=0)) / deviation
+        high_tail = (highest[:rows].mean(axis=0) - highest[rows]) / deviation
+        low_tail, high_tail = _pooled(np.stack([low_tail, high_tail])) * deviation
         return cls(lowest[0], highest[0], low_tail, high_tail)
 
     def __call__(self, X: Array) -> Array:
@@ -63,3 +67,13 @@ class Support:
         excess = np.maximum((self.low - X) / self.low_tail, (X - self.high) / self.high_tail)
         largest = excess.max(axis=1).clip(0.0, 1e3 * REACH)  # beyond it the power would overflow
         return np.exp(-((largest / REACH) ** POWER))
+
+
+def _pooled(tails: Array) -> Array:
+    """Tails (2, p) in standard deviations, drawn to each other; those of ties stand aside."""
+    thin = tails > LEAST_TAIL
+    if not thin.any():
+        return np.maximum(tails, LEAST_TAIL)
+    logs = np.log(np.maximum(tails, LEAST_TAIL))
+    pooled = (1.0 - POOLING) * logs + POOLING * logs[thin].mean()
+    return np.exp(np.where(thin, pooled, logs))

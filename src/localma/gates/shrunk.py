@@ -173,8 +173,14 @@ class ShrunkGate(Gate):
     @property
     def verdict_(self) -> str:
         """What local weights are worth here, in one sentence."""
-        gain = self.locality_gain_
+        gain, constant = self.locality_gain_, self.answer_.constant.sum()
         error = f"{gain.standard_error:.2g}"
+        if gain.is_clear and gain.value > 0 and not self.answer_.gates:
+            return (
+                f"Constant weights suffice: equal weights or a single candidate lower the held-out "
+                f"loss by {gain.value:.3g} ± {error}, from {gain.global_risk:.3g} with fitted "
+                "constant weights; no local weights are used."
+            )
         if gain.is_clear and gain.value > 0:
             return (
                 f"Local weights pay: they lower the held-out loss by {gain.value:.3g} ± {error}, "
@@ -187,11 +193,10 @@ class ShrunkGate(Gate):
                 f"{error}, from {gain.global_risk:.3g} with the best constant weights; "
                 "gate='global' is the better choice here."
             )
-        constant = self.answer_.constant.sum()
         return (
             f"No clear gain from local weights: the held-out loss changes by {-gain.value:.3g} ± "
-            f"{error} from {gain.global_risk:.3g} with the best constant weights, "
-            f"which make up {constant:.0%} of the answer."
+            f"{error} from {gain.global_risk:.3g} with the best constant weights; "
+            f"{constant:.0%} of the answer is constant."
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:

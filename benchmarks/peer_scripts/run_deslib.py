@@ -1,0 +1,45 @@
+"""DESlib's META-DES on given probabilities, through classifiers that look their answers up.
+
+DESlib asks its classifiers about subsets of rows, so a last column, too small to change
+any distance, tells which row it is.
+"""
+
+import numpy as np
+from deslib.des import METADES
+from serving import serve
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+STEP = 1e-10
+
+
+def numbered(X, first):
+    return np.column_stack([X, STEP * np.arange(first, first + len(X))])
+
+
+class LookUp(ClassifierMixin, BaseEstimator):
+    """A classifier whose answers are known."""
+
+    def __init__(self, probabilities):
+        self.probabilities = probabilities
+        self.classes_ = np.arange(probabilities.shape[1])
+
+    def fit(self, X, y):
+        return self
+
+    def predict_proba(self, X):
+        return self.probabilities[np.rint(X[:, -1] / STEP).astype(int)]
+
+    def predict(self, X):
+        return self.predict_proba(X).argmax(axis=1)
+
+
+def prepare(arrays):
+    P = np.concatenate([arrays["P"], arrays["P_new"]])
+    pool = [LookUp(np.ascontiguousarray(P[:, m])) for m in range(P.shape[1])]
+    selector = METADES(pool, n_jobs=-1).fit(numbered(arrays["X"], 0), arrays["y"])
+    X = numbered(arrays["X_new"], len(arrays["X"]))
+    selector.predict_proba(X[:10])
+    return lambda: {"probabilities": selector.predict_proba(X)}
+
+
+serve(prepare)

@@ -1,0 +1,117 @@
+"""Peers in environments of their own: each is a process that does its work when told to.
+
+The process has its data and is warmed up before anything is timed, so a turn costs its work and
+two lines through a pipe.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import venv
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localma.errors import LocalMAError, unknown_name
+
+ENVIRONMENTS = Path(__file__).parent / ".envs"
+SCRIPTS = Path(__file__).parent / "peer_scripts"
+REQUIREMENTS = {
+    "jax": ("jax==0.10.2",),
+    "deskit": ("deskit==1.3.2.3", "scikit-learn==1.9.1"),
+    "deslib": ("deslib==0.3.7", "scikit-learn==1.5.2", "numpy<2"),
+}
+"""What goes into the environment of each; DESlib does not work with newer scikit-learn."""
+
+
+class PeerError(LocalMAError):
+    """A peer cannot take part; the message, which is stored with the results, says why."""
+
+
+class PeerMissingError(PeerError):
+    """A peer is not installed; the message says how to have it."""
+
+
+class PeerFailedError(PeerError):
+    """The process of a peer ended before it answered."""
+
+
+def install(names: list[str]) -> None:
+    """Make the environment of each named peer, or of all."""
+    for name in names or REQUIREMENTS:
+        if name not in REQUIREMENTS:
+            raise unknown_name("peer", name, REQUIREMENTS)
+        print(f"{name}: {' '.join(REQUIREMENTS[name])}", flush=True)
+        venv.create(ENVIRONMENTS / name, with_pip=True)
+        command = [str(_python_of(name)), "-m", "pip", "install", "--quiet", *REQUIREMENTS[name]]
+        subprocess.run(command, check=True)
+
+
+def interpreter(name: str) -> Path:
+    """The Python that can import the peer: that of its environment, or this one."""
+    if _python_of(name).exists():
+        return _python_of(name)
+    if find_spec(name) is not None:
+        return Path(sys.executable)
+    raise PeerMissingError(
+        f"{name} is not installed; python -m benchmarks peers {name} makes an environment for it"
+    )
+
+
+def _python_of(name: str) -> Path:
+    return ENVIRONMENTS / name / "bin" / "python"
+
+
+class Peer:
+    """A process that runs a script of `peer_scripts` on some arrays, once per `run`."""
+
+    def __init__(self, python: Path, script: Path, arrays: dict[str, NDArray[Any]]) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        folder = Path(self._folder.name)
+        self._output, self._errors = folder / "output.npz", folder / "errors"
+        np.savez(folder / "input.npz", **arrays)
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                [python, script, folder / "input.npz", self._output],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        self._await("ready")
+
+    @classmethod
+    def start(cls, name: str, arrays: dict[str, NDArray[Any]]) -> Peer:
+        """Start a known peer, or raise PeerError."""
+        return cls(interpreter(name), SCRIPTS / f"run_{name}.py", arrays)
+
+    def run(self) -> None:
+        stdin = self._process.stdin
+        assert stdin is not None
+        stdin.write("run\n")
+        stdin.flush()
+        self._await("done")
+
+    def close(self) -> dict[str, NDArray[Any]]:
+        """End the process; returns the arrays that its last run gave."""
+        self._process.communicate()
+        with np.load(self._output) as stored:
+            arrays = dict(stored)
+        self._folder.cleanup()
+        return arrays
+
+    def _await(self, word: str) -> None:
+        stdout: IO[str] | None = self._process.stdout
+        assert stdout is not None
+        for line in stdout:  # a package may print lines of its own
+            if line.strip() == word:
+                return
+        self._process.communicate()
+        said = self._errors.read_text()[-2000:]
+        self._folder.cleanup()
+        raise PeerFailedError(f"A peer ended unasked: {said}")

@@ -1,0 +1,131 @@
+"""Prediction: what one row costs, and many rows beside nearest-neighbour peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import validate_data
+
+from benchmarks import reference
+from benchmarks.data import Labels, candidate_functions, classification, predict, regression
+from benchmarks.growth import exponent
+from benchmarks.peers import Peer, PeerError
+from benchmarks.report import Report, Row
+from benchmarks.timing import interleave
+from localma import LocalMAClassifier, LocalMARegressor
+from localma.combine import local_average
+
+Array = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Size:
+    one_row_repeats: int = 3000
+    labelled: int = 20_000
+    rows: int = 100_000
+    n_inputs: int = 10
+    n_candidates: int = 20
+    repeats: int = 5
+    gate: Any = "auto"
+
+
+QUICK = Size(one_row_repeats=300, labelled=2000, rows=5000, repeats=2)
+
+
+def run(quick: bool = False) -> Report:
+    return measure(QUICK if quick else Size())
+
+
+def measure(size: Size) -> Report:
+    report = Report()
+    _one_row(report, size)
+    _many_rows(report, size)
+    return report
+
+
+def _one_row(report: Report, size: Size) -> None:
+    """One row, beyond the candidates' own functions and scikit-learn's validation."""
+    problem = regression(900, 5, 3, seed=0)
+    coefficients = candidate_functions(5, 3)
+    functions = {f"f{m}": partial(predict, coefficients[:, :, m]) for m in range(3)}
+    model = LocalMARegressor(functions, gate=size.gate, random_state=0)
+    model.fit(problem.train.X, problem.train.y[:, 0])
+    x = problem.test.X[:1]
+    works: dict[str, Callable[[], Any]] = {
+        "predict": lambda: model.predict(x),
+        "candidates": lambda: [function(x) for function in functions.values()],
+        "validate_data": lambda: validate_data(model, x, reset=False),
+    }
+    interleave(works, size.one_row_repeats // 10)
+    timings = interleave(works, size.one_row_repeats)
+    X = problem.test.X
+    twin = reference.auto_weights(model.gate_, X, lambda one: reference.evaluate_weights(one, X))
+    risk = float(np.mean((problem.test.y[:, 0] - model.predict(X)) ** 2))
+    whole = Row("one row", "localma", timings["predict"].seconds, risk, problem.test.risk(twin))
+    parts = [
+        Row("one row", name, timings[name].seconds) for name in ("candidates", "validate_data")
+    ]
+    for row in (whole, *parts):
+        report.add(row)
+    beyond = whole.median - sum(part.median for part in parts)
+    report.from_rows("one_row_microseconds_beyond", 1e6 * beyond, whole)
+
+
+def _many_rows(report: Report, size: Size) -> None:
+    """Many rows, the candidates' probabilities given, on one binary classification for all."""
+    n, p, M = size.labelled, size.n_inputs, size.n_candidates
+    sample = classification(n, p, M, n_classes=2, seed=0)
+    new = classification(size.rows, p, M, n_classes=2, seed=1)
+    model = LocalMAClassifier(gate=size.gate, random_state=0)
+    model.fit(sample.X, sample.y, predictions=sample.P)
+    tenth = Labels(new.X[::10], new.P[::10], new.y[::10])
+    works: dict[str, Callable[[], Any]] = {
+        "localma": lambda: model.predict_proba(new.X, predictions=new.P),
+        "localma, a tenth": lambda: model.predict_proba(tenth.X, predictions=tenth.P),
+    }
+    peers, absent = _start_peers(sample, new)
+    works |= {name: peer.run for name, peer in peers.items()}
+    timings = interleave(works, size.repeats)
+    work = f"{size.rows} rows, {M} candidates"
+    twin = reference.auto_weights(
+        model.gate_, new.X, lambda one: reference.evaluate_weights(one, new.X)
+    )
+    ours = report.add(
+        Row(
+            work,
+            "localma",
+            timings["localma"].seconds,
+            _brier(new, timings["localma"].result),
+            _brier(new, local_average(twin, new.P)),
+        )
+    )
+    times = [timings["localma, a tenth"].median, ours.median]
+    report.from_rows("predict_exponent_in_rows", exponent([len(tenth.y), len(new.y)], times), ours)
+    for name, reason in absent.items():
+        report.missing(f"ratio_{name}_to_predict", reason)
+    for name, peer in peers.items():
+        risk = _brier(new, peer.close()["probabilities"])
+        note = "a method of its own, so no reference"
+        row = report.add(Row(work, name, timings[name].seconds, risk, note=note))
+        report.ratio(f"ratio_{name}_to_predict", row, ours)
+
+
+def _start_peers(sample: Labels, new: Labels) -> tuple[dict[str, Peer], dict[str, str]]:
+    """The peers that are installed, fitted and waiting, and why others are not."""
+    arrays = {"X": sample.X, "P": sample.P, "y": sample.y, "X_new": new.X, "P_new": new.P}
+    peers, absent = {}, {}
+    for name in ("deskit", "deslib"):
+        try:
+            peers[name] = Peer.start(name, arrays)
+        except PeerError as reason:
+            absent[name] = str(reason)
+    return peers, absent
+
+
+def _brier(labels: Labels, probabilities: Array) -> float:
+    return float(np.mean((probabilities[:, 1] - labels.y) ** 2))

@@ -1,0 +1,112 @@
+"""The float64 reference: MLPGate's training once more, in plain NumPy and double precision.
+
+It starts where the gate starts, so that only arithmetic can make a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.data import Sample
+from localma.combine import local_average, softmax
+from localma.gates import MLPGate, ShrunkGate
+from localma.gates._engine import block_size
+from localma.gates._network import Network
+from localma.gates._packing import check_data, pack
+
+Array = NDArray[np.floating]
+Float64 = NDArray[np.float64]
+
+
+def network_of(gate: MLPGate, sample: Sample) -> Network:
+    return gate._network(sample.X.shape[1], sample.P.shape[1])
+
+
+def starts(gate: MLPGate, sample: Sample, global_weights: Array | None = None) -> list[Float64]:
+    """Parameters at which each training of a gate with an integer seed starts."""
+    network = network_of(gate, sample)
+    data = check_data(sample.X, sample.P, sample.y, None)
+    order = pack(data, None, block_size(network, sample.y.shape[1]), True).candidates
+    anchor = np.full(len(order), 1.0 / len(order)) if global_weights is None else global_weights
+    return [
+        network.reorder_candidates(gate._start(network, rng, anchor[order]), order).astype(float)
+        for rng in np.random.default_rng(gate.random_state).spawn(gate.n_restarts)
+    ]
+
+
+def standardise(sample: Sample, X: Array) -> Float64:
+    return np.asarray((X - sample.X.mean(axis=0)) / sample.X.std(axis=0), dtype=np.float64)
+
+
+def fit_weights(gate: MLPGate, sample: Sample, X: Array) -> Float64:
+    """Weights (len(X), M) of a fitted gate's float64 twin, trained on the sample."""
+    network = network_of(gate, sample)
+    inputs = standardise(sample, sample.X)
+    total = np.zeros((len(X), sample.P.shape[1]))
+    for theta in starts(gate, sample, gate.global_weights_):
+        _train(gate, network, theta, inputs, sample)
+        total += softmax(forward(network, theta, standardise(sample, X))[-1])
+    return total / gate.n_restarts
+
+
+def evaluate_weights(gate: MLPGate, X: Array) -> Float64:
+    """Weights of a fitted gate, its networks evaluated in float64."""
+    network = gate._network(gate.n_features_in_, len(gate.global_weights_))
+    inputs = (X - gate.mean_) / gate.scale_
+    each = [
+        softmax(forward(network, theta.astype(float), inputs)[-1]) for theta in gate.parameters_
+    ]
+    return np.mean(each, axis=0)
+
+
+def auto_weights(gate: ShrunkGate, X: Array, of_member: Callable[[Any], Array]) -> Float64:
+    """Weights of a fitted ShrunkGate, those of the networks that it averages found anew."""
+    weights = np.tile(np.asarray(gate.answer_.constant, dtype=np.float64), (len(X), 1))
+    for share, member in zip(gate.answer_.shares, gate.answer_.gates, strict=True):
+        weights += share * of_member(member)
+    return np.asarray(gate._faded(weights, X))
+
+
+def forward(network: Network, theta: Float64, X: Float64) -> list[Float64]:
+    """Inputs, units of each hidden layer, logits."""
+    units = [X]
+    *hidden, (weights, biases) = network.layers(theta)
+    for W, b in hidden:
+        z = units[-1] @ W.T + b
+        units.append(np.maximum(z, network.leak * z))
+    return [*units, units[-1] @ weights.T + biases]
+
+
+def _gradient(network: Network, theta: Float64, X: Float64, sample: Sample) -> Float64:
+    """Gradient of the mean loss, layer by layer from the logits down."""
+    *units, logits = forward(network, theta, X)
+    weights = softmax(logits)
+    mixture = local_average(weights, sample.P)
+    slope = sample.loss.derivative(sample.y, mixture) / sample.y.size
+    level = (slope * mixture).sum(axis=1, keepdims=True)
+    pull = weights * (np.einsum("nk,nmk->nm", slope, sample.P) - level)
+    gradient = np.zeros_like(theta)
+    layers = zip(network.layers(gradient), network.layers(theta), units, strict=True)
+    for (to_weights, to_biases), (W, _), below in reversed(list(layers)):
+        to_weights[...], to_biases[...] = pull.T @ below, pull.sum(axis=0)
+        pull = (pull @ W) * np.where(below > 0.0, 1.0, network.leak)
+    return gradient
+
+
+def _train(gate: MLPGate, network: Network, theta: Float64, X: Float64, sample: Sample) -> None:
+    """Run Adam in place on ``mean loss / c + shrinkage * sum theta^2``."""
+    decay = np.full(len(theta), gate.weight_decay / gate.loss_scale_)
+    decay[: network.output_bias.start] += 2.0 * gate.shrinkage
+    mean, square = np.zeros_like(theta), np.zeros_like(theta)
+    for step, rate in enumerate(gate._rates().astype(float), start=1):
+        g = _gradient(network, theta, X, sample) / gate.loss_scale_ + decay * theta
+        mean += 0.1 * (g - mean)
+        square += 0.001 * (g * g - square)
+        scale = np.sqrt(square / (1.0 - 0.999**step)) + 1e-8
+        theta -= rate * mean / (1.0 - 0.9**step) / scale
+        if np.linalg.norm(g) < gate.tol:
+            return

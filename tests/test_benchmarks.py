@@ -1,0 +1,257 @@
+"""Each benchmark in miniature: its figures are there, and a wrong fit does not count."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import auto, engine, growth, memory, peers, pictures, predict, reference, scale
+from benchmarks.__main__ import BENCHMARKS, main, run
+from benchmarks.data import classification, regression
+from benchmarks.peers import Peer, PeerFailedError, PeerMissingError, install, interpreter
+from benchmarks.report import Report, Row
+from benchmarks.timing import interleave
+from localma.errors import InvalidInputError
+from localma.gates import MLPGate, ShrunkGate
+
+TORCH = find_spec("torch") is not None
+NO_ENVIRONMENTS = Path(__file__).parent / "no-such-folder"
+TINY_ENGINE = engine.Size(fits=2, pytorch_fits=1, checked=2, repeats=1, rows=(60, 40), n_steps=60)
+TINY_AXES = growth.Axes(
+    n=(60, 120), p=(2, 4), M=(2, 3), hidden=(4, 8), classes=(2, 5), base_n=60, n_steps=10, repeats=1
+)
+TINY_GATE = ShrunkGate(MLPGate((4,), n_steps=20, random_state=0), linear=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_peers(monkeypatch):
+    """Peers of a developer's machine would make the tests slow, and different elsewhere."""
+    monkeypatch.setattr(peers, "ENVIRONMENTS", NO_ENVIRONMENTS)
+
+
+@pytest.fixture
+def _small_products(monkeypatch):
+    monkeypatch.setattr(engine, "SGEMM_SIZE", 128)
+
+
+def test_interleaved_works_take_turns():
+    turns = []
+    timings = interleave({"a": lambda: turns.append("a"), "b": lambda: turns.append("b")}, 2)
+    assert turns == ["a", "b", "a", "b"]
+    assert len(timings["a"].seconds) == 2
+    assert timings["a"].median == np.median(timings["a"].seconds)
+
+
+@pytest.mark.parametrize(
+    ("risk", "reference_risk", "weaker", "counts"),
+    [
+        (1.009, 1.0, False, True),
+        (0.991, 1.0, False, True),
+        (1.011, 1.0, False, False),
+        (0.989, 1.0, False, False),
+        (0.5, 1.0, True, True),
+        (1.011, 1.0, True, False),
+        (float("nan"), 1.0, False, False),
+        (1.0, None, False, None),
+    ],
+)
+def test_a_row_counts_within_one_percent(risk, reference_risk, weaker, counts):
+    row = Row("w", "n", [1.0], risk, reference_risk, reference_is_weaker=weaker)
+    assert row.counts is counts
+
+
+def test_a_ratio_needs_rows_that_count():
+    report = Report()
+    right, wrong = Row("w", "right", [4.0], 1.0, 1.0), Row("w", "wrong", [2.0], 2.0, 1.0)
+    report.ratio("good", right, right)
+    report.ratio("bad", right, wrong)
+    assert report.figures == {"good": 1.0, "bad": None}
+    assert "not within 1 % of the float64 reference: wrong" in report.reasons["bad"]
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        MLPGate.paper((4,), random_state=3),
+        MLPGate((4, 3), random_state=3, n_restarts=2),
+        MLPGate((2,), activation="identity", shrinkage=0.1, random_state=3),
+    ],
+)
+def test_reference_is_the_twin_of_the_gate(gate):
+    problem = regression(100, 3, 3, seed=1, n_test=50)
+    train, X = problem.train, problem.test.X
+    gate.set_params(n_steps=100).fit(train.X, train.P, train.y, loss=train.loss)
+    twin = reference.fit_weights(gate, train, X)
+    np.testing.assert_allclose(twin, gate.predict_weights(X), atol=2e-3)
+    np.testing.assert_allclose(
+        reference.evaluate_weights(gate, X), gate.predict_weights(X), atol=1e-5
+    )
+
+
+def test_reference_under_cross_entropy():
+    sample = classification(100, 3, 2, n_classes=4, seed=0).observed()
+    gate = MLPGate.paper((4,), random_state=0).set_params(n_steps=50)
+    gate.fit(sample.X, sample.P, sample.y, loss=sample.loss)
+    twin = reference.fit_weights(gate, sample, sample.X)
+    np.testing.assert_allclose(twin, gate.predict_weights(sample.X), atol=2e-3)
+
+
+@pytest.mark.usefixtures("_small_products")
+def test_engine_figures():
+    result = engine.measure(TINY_ENGINE).as_dict()
+    assert result["ratio_to_jax"] is None or find_spec("jax")
+    assert result["fraction_of_sgemm"] > 0.0
+    for key in ("ratio_to_pytorch_loop", "ratio_to_pytorch_loop_n40"):
+        assert result[key] > 1.0 if TORCH else "torch is not installed" in result["reasons"][key]
+    assert all(row["within_1_percent"] for row in result["rows"] if row["reference"] is not None)
+    assert engine.Size().rows[1] == 100  # so the figure of a real run ends in n100
+
+
+@pytest.mark.usefixtures("_small_products")
+def test_engine_does_not_count_a_wrong_fit(monkeypatch):
+    def too_short(fits):
+        return [
+            MLPGate((4,), n_steps=1, shrinkage=0.0).fit(
+                problem.train.X, problem.train.P, problem.train.y, loss=problem.train.loss
+            )
+            for problem in fits.problems
+        ]
+
+    right, calls = engine.fit_all, []
+
+    def right_for_the_reference_only(fits):
+        calls.append(1)
+        return right(fits) if len(calls) % 2 == 1 else too_short(fits)
+
+    monkeypatch.setattr(engine, "fit_all", right_for_the_reference_only)
+    result = engine.measure(replace(TINY_ENGINE, rows=(200, 100))).as_dict()
+    ours = [row for row in result["rows"] if row["name"] == "localma"]
+    assert [row["within_1_percent"] for row in ours] == [False, False]
+    assert result["ratio_to_pytorch_loop"] is None
+
+
+def test_arithmetic_is_counted_as_stated():
+    fits = engine.Fits.draw(replace(TINY_ENGINE, fits=3), 900)
+    assert fits.flops() == 3 * 60 * 2 * 900 * (2 * 5 * 16 + 3 * 16 * 3)
+
+
+def test_auto_figures():
+    result = auto.measure(auto.Size(n=60, pytorch_fits=1, repeats=1)).as_dict()
+    if TORCH:
+        assert 0.0 < result["ratio_auto_to_eight_pytorch_fits"] < 1.0
+    else:
+        assert "torch" in result["reasons"]["ratio_auto_to_eight_pytorch_fits"]
+
+
+def test_predict_figures():
+    size = predict.Size(
+        one_row_repeats=20, labelled=100, rows=200, n_inputs=3, n_candidates=3, repeats=1,
+        gate=TINY_GATE,
+    )  # fmt: skip
+    result = predict.measure(size).as_dict()
+    assert 0.0 < result["one_row_microseconds_beyond"] < 1e5
+    assert "python -m benchmarks peers deskit" in result["reasons"]["ratio_deskit_to_predict"]
+    assert result["ratio_deslib_to_predict"] is None
+
+
+def test_scale_figures(monkeypatch):
+    monkeypatch.setattr(memory, "measure", lambda n, p, M: {"n": n, "skipped": "in this test"})
+    size = scale.Size(
+        axes=TINY_AXES, global_n=500, global_M=4, global_repeats=1, auto_n=(60, 120), n_inputs=3,
+        n_candidates=2, reference_rows=60, memory_n=(10,), gate=TINY_GATE,
+    )  # fmt: skip
+    result = scale.measure(size).as_dict()
+    assert set(result["growth"]) == {"n", "p", "M", "hidden", "classes"}
+    assert result["ratio_global_to_nnls"] > 0.0
+    assert result["global_gap"] <= 1e-8
+    assert {"ratio_auto_to_hist_gradient_boosting", "ratio_time_per_row_120_to_60"} <= set(result)
+    assert "exponent of time in classes" in pictures.table({"benchmark": "scale"} | result)
+
+
+def test_nnls_finds_the_weights_on_the_simplex():
+    rng = np.random.default_rng(0)
+    P = rng.normal(size=(300, 3))
+    weights = scale.nnls_weights(P, P @ [0.25, 0.75, 0.0] + 1e-3 * rng.normal(size=300))
+    np.testing.assert_allclose(weights, [0.25, 0.75, 0.0], atol=1e-3)
+
+
+def test_exponent_is_that_of_the_larger_half():
+    assert growth.exponent([1, 2, 4, 8], [9.0, 4.0, 16.0, 64.0]) == pytest.approx(2.0)
+
+
+def test_memory_is_measured_in_a_child():
+    held_by_the_parent = np.ones(2**25)  # 256 MiB, which must not hide what the child needs
+    n, p, M = 60_000, 8, 4
+    peak = memory.measure(n, p, M)
+    assert held_by_the_parent.all()
+    assert peak["input_mib"] == pytest.approx(n * 8 * (p + M + 1) / 2**20)
+    packed = 4 * n * (p + M + 2) / 2**20  # what the kernel reads, in single precision
+    assert packed < peak["peak_beyond_input_mib"] < 1024
+
+
+def test_memory_skips_what_does_not_fit():
+    assert "would need about" in memory.measure(10**12, 5, 2)["skipped"]
+
+
+def peer_script(tmp_path, body):
+    script = tmp_path / "script.py"
+    path = f"import sys; sys.path.insert(0, {str(peers.SCRIPTS)!r})\nfrom serving import serve\n"
+    script.write_text(path + body)
+    return script
+
+
+def test_a_peer_works_when_told(tmp_path):
+    body = "print('noise')\nserve(lambda a: lambda: {'twice': 2 * a['x']})\n"
+    script = peer_script(tmp_path, body)
+    peer = Peer(Path(sys.executable), script, {"x": np.arange(3)})
+    peer.run()
+    peer.run()
+    assert peer.close()["twice"].tolist() == [0, 2, 4]
+
+
+def test_a_peer_that_fails_shows_its_error(tmp_path):
+    script = peer_script(tmp_path, "raise RuntimeError('no such luck')\n")
+    with pytest.raises(PeerFailedError, match="no such luck"):
+        Peer(Path(sys.executable), script, {})
+
+
+def test_an_absent_peer_says_how_to_have_it():
+    with pytest.raises(PeerMissingError, match="python -m benchmarks peers no_such_peer"):
+        interpreter("no_such_peer")
+
+
+def test_an_unknown_peer_is_refused():
+    with pytest.raises(InvalidInputError, match="Unknown peer 'jaxx'; did you mean 'jax'"):
+        install(["jaxx"])
+
+
+def test_results_are_stored_with_machine_and_versions(tmp_path, monkeypatch, capsys):
+    for name in BENCHMARKS:
+        monkeypatch.setitem(BENCHMARKS, name, lambda quick: Report(figures={"quick_was": quick}))
+    main(["engine", "--quick", "--json", str(tmp_path / "one.json")])
+    one = json.loads((tmp_path / "one.json").read_text())
+    assert one["quick_was"] is True
+    assert one["machine"]["cores"] >= 1
+    assert "numpy" in one["machine"]["versions"]
+    main(["--json", str(tmp_path / "all.json")])
+    stored = json.loads((tmp_path / "all.json").read_text())
+    assert list(stored) == ["engine", "auto", "predict", "scale"]
+    assert stored["scale"]["quick"] is False
+    capsys.readouterr()
+    main(["table", str(tmp_path / "all.json")])
+    assert "| `ratio_to_jax` | not measured at this size | at least 6 |" in capsys.readouterr().out
+    assert run([], quick=True, path=None) == {}
+
+
+def test_pictures_are_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    line = {"values": [1, 2, 4], "seconds": [1.0, None, 4.0], "exponent": None}
+    stored = {"benchmark": "scale", "reasons": {}, "growth": {"n": line}}
+    assert [path.name for path in pictures.draw(stored, tmp_path)] == ["growth-n.svg"]
+    assert (tmp_path / "growth-n.svg").stat().st_size > 1000
