@@ -299,8 +299,17 @@ class TestScikitLearnTools:
         groups = np.arange(len(y)) % 7
         grouped = LocalMARegressor(own, gate=QUICK, cv=GroupKFold(3)).fit(X, y, groups=groups)
         assert grouped.score(X, y) > 0.9
-        timed = LocalMARegressor(own, gate=QUICK, cv=TimeSeriesSplit(4)).fit(X, y)
-        assert timed.score(X, y) > 0.9
+        for gate in (QUICK, "auto"):
+            timed = LocalMARegressor(own, gate=gate, cv=TimeSeriesSplit(4), random_state=0).fit(
+                X, y
+            )
+            assert timed.score(X, y) > 0.9
+
+    def test_groups_reach_the_folds_of_a_candidate(self, forests):
+        _, X, y = forests
+        own = {"own": CrossFitted(LinearRegression(), cv=GroupKFold(3)), "right": right}
+        model = LocalMARegressor(own, gate="global")
+        assert model.fit(X, y, groups=np.arange(len(y)) % 6).score(X, y) > 0.9
 
 
 class TestFrames:
@@ -360,6 +369,14 @@ class TestFrames:
             model.fit(X, [0.0, 1.0, 2.0])
         model.set_params(gate_features=["x"], gate=QUICK).fit(X, [0.0, 1.0, 2.0])
 
+    def test_integer_column_names_do_not_leak_predictions_to_the_gate(self):
+        pd = pytest.importorskip("pandas")
+        x = np.random.default_rng(0).uniform(-2, 2, 60)
+        X = pd.DataFrame(np.c_[x, x**2, -x, x], columns=[3, 2, 1, 0])
+        model = LocalMARegressor({"a": Column(2), "b": Column(3)}, gate="global")
+        model.fit(X, np.abs(x))
+        np.testing.assert_array_equal(model.gate_features_.transform(X), np.c_[x, x**2])
+
 
 class TestGateFeatures:
     def test_columns_function_and_transformer(self, absolute):
@@ -400,6 +417,12 @@ class TestBarePredictions:
         model.fit(X, y, predictions={"a": P[:, 0], "b": P[:, 1]})
         assert model.candidate_names_ == ("a", "b")
         np.testing.assert_array_equal(model.predict(X, predictions=as_dict), by_array)
+
+    def test_score_takes_predictions(self, absolute):
+        X, y = absolute
+        P = np.c_[y, -y]
+        model = LocalMARegressor(gate="global").fit(X, y, predictions=P)
+        assert model.score(X, y, predictions=P) == pytest.approx(1.0)
 
     def test_running_them_needs_candidates(self, absolute):
         X, y = absolute
@@ -519,6 +542,15 @@ class TestBadInput:
     def test_unknown_container(self):
         with pytest.raises(InvalidInputError, match="did you mean 'pandas'"):
             LocalMARegressor().set_output(transform="panda")
+
+    def test_a_failed_refit_leaves_the_fitted_model_whole(self, absolute):
+        X, y = absolute
+        model = LocalMARegressor({"left": left, "right": right}, gate=QUICK, random_state=0)
+        before = model.fit(X, y).predict(X)
+        model.set_params(candidates={"z": lambda X: 9 * X[:, 0], "q": lambda X: 0 * X[:, 0]})
+        with pytest.raises(InvalidInputError):
+            model.set_params(loss="poisson").fit(X[:, :1], y)
+        np.testing.assert_array_equal(model.predict(X), before)
 
     def test_a_failed_fit_leaves_the_parameters(self, absolute):
         X, y = absolute

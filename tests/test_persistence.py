@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import localma
-from localma import Column, LocalMAClassifier, LocalMARegressor
+from localma import Column, CrossFitted, LocalMAClassifier, LocalMARegressor
 from localma.errors import FileFormatError, InvalidInputError, UntrustedFileError
 from localma.gates import MLPGate
 from localma.losses import Loss
@@ -167,6 +167,82 @@ def test_own_loss_predicts_but_says_it_is_lost(tmp_path, sample):
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     with pytest.raises(InvalidInputError, match="A loss of one's own is not saved"):
         again.fit(X, y)
+
+
+def test_what_cannot_come_back_is_not_saved(tmp_path, columns, sample):
+    X, y = sample
+
+    class Nameless(MLPGate):
+        pass
+
+    class Mine(LocalMARegressor):
+        pass
+
+    candidates = {"left": Column(1), "right": Column(2)}
+    with pytest.raises(InvalidInputError, match="must be importable to be saved"):
+        LocalMARegressor(candidates, gate=Nameless(n_steps=5)).fit(X, y).save(tmp_path / "a")
+    with pytest.raises(InvalidInputError, match="can be saved; received a Mine"):
+        Mine(candidates, gate="equal").fit(X, y).save(tmp_path / "a")
+    with pytest.raises(ValueError, match="not fitted"):
+        LocalMARegressor(candidates).save(tmp_path / "a")
+    columns.save(tmp_path / "model.localma")
+    with pytest.raises(InvalidInputError, match="must come back fitted"):
+        localma.load(tmp_path / "model.localma", {"left": CrossFitted(LogisticRegression())})
+    with pytest.raises(InvalidInputError, match="must be a dict from name to model"):
+        localma.load(tmp_path / "model.localma", [1])
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    x = np.random.default_rng(0).uniform(-2, 2, 60)
+    path = tmp_path_factory.mktemp("auto") / "model.localma"
+    model = LocalMARegressor({"left": Column(1), "right": Column(2)}, cv=2, random_state=0)
+    model.fit(np.c_[x, -x, x], np.abs(x)).save(path)
+    return path
+
+
+class TestBrokenAuto:
+    """One field of a saved auto model changed at a time: refused, and never a raw error."""
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("gate.support.low", None),
+            ("gate.size", np.array([np.nan, 80.0])),
+            ("gate.size", np.array([2.0, 0.0])),
+            ("gate.global_weights", np.array(0.5)),
+            ("global_weights", np.array(0.5)),
+            ("gate.mixed.0.points", np.array([3.5])),
+            ("gate.mixed.0.shares", np.array([np.nan])),
+            ("gate.mixed.0.constant", np.array([5.0, 5.0])),
+            ("gate.gain", np.zeros(3)),
+        ],
+    )
+    def test_array(self, saved, tmp_path, name, value):
+        path = tmp_path / "model.localma"
+        path.write_bytes(saved.read_bytes())
+        rewrite(
+            path, change_arrays=lambda a: a.pop(name) if value is None else a.update({name: value})
+        )
+        with pytest.raises(FileFormatError):
+            localma.load(path)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda d: d["gate"]["parameters"].update(strengths="abc"),
+            lambda d: d["gate"]["parameters"].update(base=3),
+            lambda d: d["gate"]["parameters"].update(strengths={"$float": "abc"}),
+            lambda d: d["gate"]["parameters"].update(strengths={"$tuple": 5}),
+            lambda d: d["gate_features"].update(kind=["x"]),
+        ],
+    )
+    def test_description(self, saved, tmp_path, change):
+        path = tmp_path / "model.localma"
+        path.write_bytes(saved.read_bytes())
+        rewrite(path, change)
+        with pytest.raises(FileFormatError):
+            localma.load(path)
 
 
 class TestBrokenFiles:

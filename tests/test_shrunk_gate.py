@@ -124,7 +124,7 @@ class TestVerdict:
     def test_no_clear_gain_sentence(self):
         gate = ShrunkGate(random_state=0).fit(*constant_truth(80, seed=2), loss=LOSS)
         assert gate.verdict_.startswith("No clear gain from local weights")
-        assert "of the answer is constant" in gate.verdict_
+        assert gate.verdict_.endswith("of the answer is local.")
 
     def test_gain_without_local_gates_is_not_called_local(self):
         """Noisy twins: equal weights beat fitted ones, and nothing local is kept."""
@@ -134,7 +134,7 @@ class TestVerdict:
         gate = ShrunkGate(random_state=0).fit(rng.normal(size=(60, 3)), P, truth, loss=LOSS)
         assert gate.locality_gain_.is_clear
         assert not gate.answer_.gates
-        assert gate.verdict_.startswith("Constant weights suffice: equal weights")
+        assert gate.verdict_.startswith("Constant weights suffice: no local weights are used.")
 
     def test_gain_can_be_negative(self):
         """Nested, so not the minimum over a path that contains the global gate."""
@@ -208,6 +208,11 @@ class TestBand:
         assert width(local, X, 0.5) < width(local, X, 0.9) < width(local, X, 0.99)
         assert width(local, X, 0.9) < width(small, X, 0.9)
 
+    @pytest.mark.parametrize("level", [0, 1, 90])
+    def test_level_out_of_range(self, local, level):
+        with pytest.raises(InvalidInputError, match="level of a band must be between 0 and 1"):
+            local.weight_band(local_truth()[0], level)
+
     def test_through_the_estimator(self):
         X, P, y = local_truth()
         model = LocalMARegressor(random_state=0).fit(X, y[:, 0], predictions=P[:, :, 0])
@@ -261,6 +266,16 @@ class TestSplits:
         with pytest.warns(UserWarning, match="least populated class"):
             model = LocalMAClassifier(random_state=0).fit(X, y, predictions=P)
         assert np.isfinite(model.predict_proba(X, predictions=P)).all()
+
+    def test_folds_without_weight_are_left_out_or_named(self):
+        X, P, y = local_truth(40)
+        early = (np.arange(40) < 10).astype(float)
+        late = 1.0 - early
+        model = LocalMARegressor(cv=TimeSeriesSplit(4), random_state=0)
+        model.fit(X, y[:, 0], sample_weight=late, predictions=P[:, :, 0])
+        assert len(model.gate_.fold_answers_) == 3
+        with pytest.raises(InvalidInputError, match="none of the 4 folds has"):
+            model.fit(X, y[:, 0], sample_weight=early * (np.arange(40) < 5), predictions=P[:, :, 0])
 
     def test_overlapping_parts_are_refused(self):
         X, P, y = local_truth(20)

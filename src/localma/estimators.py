@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -47,6 +48,9 @@ GATES: dict[str, Callable[[], Gate]] = {
 }
 
 
+DEFAULT_FOLDS = 5
+
+
 class _LocalMA(BaseEstimator):
     """What the regressor and the classifier share; they differ in targets and outputs."""
 
@@ -62,7 +66,7 @@ class _LocalMA(BaseEstimator):
         loss: str | Loss = "squared_error",
         gate: str | Gate = "auto",
         gate_features: Any = None,
-        cv: Any = 5,
+        cv: Any = None,
         random_state: Any = None,
     ) -> None:
         self.candidates = candidates
@@ -97,6 +101,16 @@ class _LocalMA(BaseEstimator):
         -------
         self
         """
+        before = dict(vars(self))
+        try:
+            return self._fit(X, y, sample_weight, predictions, groups)
+        except BaseException:
+            # A model that was fitted before must not be left half replaced.
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, predictions: Any, groups: Any) -> Self:
         self.loss_ = get_loss(self.loss)
         random = check_random_state(self.random_state)
         gate = self._make_gate(random)
@@ -118,7 +132,8 @@ class _LocalMA(BaseEstimator):
             P = self._read(predictions, y)
         folds = self._make_folds(pool, gate, y, groups, random)
         if pool is not None:
-            P, sample_weight = self._fit_pool(pool, X, y, sample_weight, predictions, folds, random)
+            how = {"cv": folds, "groups": groups, "random_state": random}
+            P, sample_weight = self._fit_pool(pool, X, y, sample_weight, predictions, how)
         self._fit_gate(gate, inputs, P, y, sample_weight, folds)
         return self
 
@@ -249,6 +264,7 @@ class _LocalMA(BaseEstimator):
         own = gate.get_params(deep=False).get("cv")
         classification = self._task == "classification"
         cv = self.cv if own is None else own
+        cv = DEFAULT_FOLDS if cv is None else cv
         return make_folds(cv, y, groups, classification=classification, random_state=random)
 
     def _check_inputs(self, X: Any, *, reset: bool) -> Any:
@@ -278,14 +294,11 @@ class _LocalMA(BaseEstimator):
         y: Any,
         sample_weight: Array | None,
         predictions: Any,
-        folds: list[Fold] | None,
-        random: np.random.RandomState,
+        how: dict[str, Any],
     ) -> tuple[Array, Array | None]:
         """Predictions of the sample, and weights that leave out rows without held-out ones."""
         pool.check_labels(y)
-        fitted, held_out, covered = pool.fit(
-            X, y, cv=folds, sample_weight=sample_weight, random_state=random
-        )
+        fitted, held_out, covered = pool.fit(X, y, sample_weight=sample_weight, **how)
         self.pool_, self.candidate_names_ = fitted, fitted.names
         if predictions is not None:
             _refuse_own_models(pool)
@@ -386,9 +399,10 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         network and optimiser), or a Gate object.
     gate_features : list of columns, transformer or function of X, optional
         What the gate sees. By default all columns that hold no predictions.
-    cv : int or splitter, default=5
+    cv : int or splitter, optional
         Folds for candidates of one's own and for gates that choose by cross-fitting. An integer
         means shuffled folds; groups and time are respected through scikit-learn's splitters.
+        None means five folds, of which gate="auto" uses one from 20,000 rows on.
     random_state : int, RandomState or None
 
     Attributes
@@ -424,6 +438,10 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         prediction : (n,), or (n, K) with several outputs
         """
         return self._mixture(X, predictions)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, predictions: Any = None) -> float:
+        """Coefficient of determination R^2 of the prediction; arguments as in `predict`."""
+        return float(r2_score(y, self.predict(X, predictions), sample_weight=sample_weight))
 
     def _check_target(self, y: Any) -> Array:
         y = validate_data(self, X="no_validation", y=y, multi_output=True, y_numeric=True)
@@ -486,7 +504,7 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         loss: str | Loss = "cross_entropy",
         gate: str | Gate = "auto",
         gate_features: Any = None,
-        cv: Any = 5,
+        cv: Any = None,
         random_state: Any = None,
     ) -> None:
         super().__init__(
@@ -507,6 +525,10 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         """Most probable class of each row: (n,)."""
         labels = np.argmax(self.predict_proba(X, predictions), axis=1)
         return np.asarray(self.classes_[labels])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, predictions: Any = None) -> float:
+        """Mean accuracy of the predicted classes; arguments as in `predict`."""
+        return float(accuracy_score(y, self.predict(X, predictions), sample_weight=sample_weight))
 
     def _check_target(self, y: Any) -> NDArray[Any]:
         y = validate_data(self, X="no_validation", y=y)

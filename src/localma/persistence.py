@@ -17,9 +17,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
-from localma.candidates import Candidate, Pool, as_candidate, from_recipe, needs_trust
-from localma.errors import FileFormatError, InvalidInputError, UntrustedFileError
+from localma.candidates import (
+    Candidate,
+    CrossFitted,
+    Pool,
+    as_candidate,
+    from_recipe,
+    needs_trust,
+)
+from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.features import GateFeatures
 from localma.gates import GATE_CLASSES, Gate
@@ -52,6 +60,12 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
     """
     from safetensors.numpy import save as to_bytes
 
+    check_is_fitted(model)
+    if ESTIMATORS.get(type(model).__name__) is not type(model):
+        raise InvalidInputError(
+            f"Only {' and '.join(ESTIMATORS)} can be saved; received a {type(model).__name__}. "
+            "Pickle a class of your own."
+        )
     arrays = {f"gate.{name}": array for name, array in model.gate_.arrays().items()}
     arrays["global_weights"] = model.global_weights_
     # safetensors silently writes the wrong numbers for arrays that are not contiguous.
@@ -79,10 +93,34 @@ def load(
     trust : whether to follow recipes that import code. Only for files from people you trust.
     """
     description, arrays = _read(Path(path))
+    if candidates is not None and not isinstance(candidates, Mapping):
+        raise InvalidInputError(
+            f"candidates must be a dict from name to model; received a {type(candidates).__name__}."
+        )
+    try:
+        return _build(description, arrays, candidates, gate_features, trust)
+    except LocalMAError:
+        raise
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+        raise FileFormatError(
+            f"{path} does not have the form of a saved model ({type(error).__name__}: {error}). "
+            "Save the model again."
+        ) from error
+
+
+def _build(
+    description: dict[str, Any],
+    arrays: Arrays,
+    candidates: Mapping[str, Any] | None,
+    gate_features: Any,
+    trust: bool,
+) -> Model:
     model = ESTIMATORS[description["estimator"]]()
     model.gate_ = _restore_gate(description["gate"], arrays, trust)
     model.gate = model.gate_
     model.global_weights_ = _array(arrays, "global_weights")
+    if model.global_weights_.ndim != 1 or (model.global_weights_ < 0).any():
+        raise FileFormatError("The array 'global_weights' must have shape (M,) and no negatives.")
     model.loss_ = model.loss = _restore_loss(description["loss"])
     _restore_inputs(model, description)
     model.gate_features_ = _restore_features(description["gate_features"], gate_features, trust)
@@ -116,6 +154,11 @@ def _describe_loss(loss: Loss) -> dict[str, Any]:
 def _describe_gate(gate: Gate) -> dict[str, Any]:
     kind = type(gate)
     known = GATE_CLASSES.get(kind.__name__) is kind
+    if not known and import_name(kind) is None:
+        raise InvalidInputError(
+            f"A gate must be importable to be saved, and {kind.__qualname__} is not. Define its "
+            "class in a module, outside of functions."
+        )
     return {
         "kind": kind.__name__ if known else import_name(kind),
         "known": known,
@@ -195,6 +238,10 @@ def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
         raise FileFormatError(
             f"{path} is no safetensors file, or was cut short ({error}). Save the model again."
         ) from error
+    for name, array in arrays.items():
+        evidence = name.startswith(("gate.path.", "gate.gain"))
+        if array.dtype.kind == "f" and not evidence and not np.isfinite(array).all():
+            raise FileFormatError(f"The array {name!r} of {path} has values that are not finite.")
     if header.get("format") != "localma":
         raise FileFormatError(f"{path} is a safetensors file, but localma did not write it.")
     if header.get("schema") != str(SCHEMA):
@@ -333,6 +380,12 @@ def _restore_pool(
 def _find(entry: dict[str, Any], given: Mapping[str, Any], trust: bool) -> Candidate:
     name, recipe = entry["name"], entry["recipe"]
     if name in given:
+        if isinstance(given[name], CrossFitted):
+            raise InvalidInputError(
+                f"Candidate {name!r} must come back fitted, not as a CrossFitted. Pass the model "
+                "that was fitted on all rows: model.pool_.candidates has it, to be kept as you "
+                "keep your other models."
+            )
         return as_candidate(given[name])
     if recipe is None:
         raise InvalidInputError(

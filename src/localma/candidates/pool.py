@@ -91,10 +91,12 @@ class Pool:
         return Pool(pairs, task=self.task)
 
     def prediction_columns(self, X: Any) -> set[ColumnKey]:
-        """The columns of X that hold predictions: names in a data frame, else positions."""
+        """The columns of X that hold predictions: names where they are strings, else positions."""
         held = [key for c in self.candidates if isinstance(c, Column) for key in c.columns]
         positions, names = positions_of(X, held), column_names(X)
-        return {position if names is None else names[position] for position in positions}
+        if names is None or not all(isinstance(name, str) for name in names):
+            return set(positions)  # an integer always means a position, whatever columns are called
+        return {names[position] for position in positions}
 
     def fit(
         self,

@@ -89,6 +89,12 @@ class MixedGates:
                 f"points "
                 f"as shares; received shapes {constant.shape}, {places.shape}, {shares.shape}."
             )
+        total = constant.sum() + shares.sum()
+        if (constant < 0).any() or (shares < 0).any() or not abs(total - 1.0) < 1e-6:
+            raise FileFormatError(
+                f"The parts of a mixture of gates must not be negative and must have the shape of "
+                f"shares that sum to one; received a sum of {total:g}."
+            )
         gates = []
         for g, k in enumerate(places.tolist()):
             gate = points[k].gate if 0 <= k < len(points) else None

@@ -50,7 +50,8 @@ class ShrunkGate(Gate):
         The local gate: any with the parameters `shrinkage` and `random_state`. By default a
         network of 32 units.
     cv : int or splitter, optional
-        Folds, where the estimator gives none; 5 by default.
+        Folds, where the estimator gives none. By default 5, or one that is held out from 20,000
+        rows on.
     strengths : sequence of float
         The path of the base gate: shrinkage in units of ``1 / n``, from strong to weak.
     linear : bool
@@ -126,7 +127,7 @@ class ShrunkGate(Gate):
         self._check_parameters()
         random = check_random_state(self.random_state)
         data = Labelled.of(X, P, y, sample_weight, loss)
-        used = self._use_folds(folds, y, random)
+        used = _judging(self._use_folds(folds, y, random), data.sample_weight)
         seeds = [int(seed) for seed in random.randint(np.iinfo(np.int32).max, size=self.n_restarts)]
         points = self._points(data.n_inputs, data.n_candidates, data.n_effective)
         held_out = HeldOut.of(data, used, points, seeds[0], random)
@@ -161,6 +162,10 @@ class ShrunkGate(Gate):
         the starts; it knows nothing of what no point of the path can express.
         """
         check_is_fitted(self)
+        if not 0.0 < level < 1.0:
+            raise InvalidInputError(
+                f"level of a band must be between 0 and 1; received {level!r}. Pass 0.9 for 90 %."
+            )
         centre = self.predict_weights(X)
         folds = np.stack([self._faded(fold.predict_weights(X), X) for fold in self.fold_answers_])
         F = len(folds)
@@ -173,13 +178,13 @@ class ShrunkGate(Gate):
     @property
     def verdict_(self) -> str:
         """What local weights are worth here, in one sentence."""
-        gain, constant = self.locality_gain_, self.answer_.constant.sum()
+        gain, local = self.locality_gain_, 1.0 - self.answer_.constant.sum()
         error = f"{gain.standard_error:.2g}"
-        if gain.is_clear and gain.value > 0 and not self.answer_.gates:
+        if not self.answer_.gates:
             return (
-                f"Constant weights suffice: equal weights or a single candidate lower the held-out "
-                f"loss by {gain.value:.3g} ± {error}, from {gain.global_risk:.3g} with fitted "
-                "constant weights; no local weights are used."
+                f"Constant weights suffice: no local weights are used. The held-out loss changes "
+                f"by {-gain.value:.3g} ± {error} from {gain.global_risk:.3g} with the best fitted "
+                "constant weights."
             )
         if gain.is_clear and gain.value > 0:
             return (
@@ -196,7 +201,7 @@ class ShrunkGate(Gate):
         return (
             f"No clear gain from local weights: the held-out loss changes by {-gain.value:.3g} ± "
             f"{error} from {gain.global_risk:.3g} with the best constant weights; "
-            f"{constant:.0%} of the answer is constant."
+            f"{local:.0%} of the answer is local."
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -235,6 +240,10 @@ class ShrunkGate(Gate):
             raise FileFormatError("ShrunkGate is restored from an answer and at least one fold.")
         self.answer_, *self.fold_answers_ = mixed
         sides = _below(arrays, "support.")
+        if bool(sides) != (self.guard and p > 0):
+            raise FileFormatError(
+                f"ShrunkGate with guard={self.guard} must have a support: {sorted(sides)}."
+            )
         for name in sides:
             _check_shape(sides, name, (p,))
         self.support_ = Support(**sides) if sides else None
@@ -283,7 +292,7 @@ class ShrunkGate(Gate):
         if folds is None:
             folds = make_folds(cv, y, random_state=random)
         # Whoever asks for certain folds gets them all.
-        return list(folds)[:1] if isinstance(cv, int) and len(y) >= HOLD_OUT_ROWS else list(folds)
+        return list(folds)[:1] if self.cv is None and len(y) >= HOLD_OUT_ROWS else list(folds)
 
     def _judge(self, held_out: HeldOut, points: list[Point]) -> None:
         """Weight the points by their held-out losses, and find what the procedure is worth."""
@@ -342,6 +351,21 @@ class ShrunkGate(Gate):
 
 _TINY = float(np.finfo(np.float64).tiny)
 _NUMBERS = ("risk", "standard_error", "weight")
+
+
+def _judging(folds: list[Fold], sample_weight: Array) -> list[Fold]:
+    """The folds whose both parts have weight; time-ordered ones may begin without any."""
+    useful = [
+        (train, test)
+        for train, test in folds
+        if sample_weight[train].any() and sample_weight[test].any()
+    ]
+    if not useful:
+        raise InvalidInputError(
+            "Some fold needs rows of positive weight both to train on and to judge by; none of the "
+            f"{len(folds)} folds has. Use other folds, or other sample weights."
+        )
+    return useful
 
 
 def _below(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
