@@ -48,9 +48,6 @@ GATES: dict[str, Callable[[], Gate]] = {
 }
 
 
-DEFAULT_FOLDS = 5
-
-
 class _LocalMA(BaseEstimator):
     """What the regressor and the classifier share; they differ in targets and outputs."""
 
@@ -264,7 +261,6 @@ class _LocalMA(BaseEstimator):
         own = gate.get_params(deep=False).get("cv")
         classification = self._task == "classification"
         cv = self.cv if own is None else own
-        cv = DEFAULT_FOLDS if cv is None else cv
         return make_folds(cv, y, groups, classification=classification, random_state=random)
 
     def _check_inputs(self, X: Any, *, reset: bool) -> Any:
@@ -297,11 +293,12 @@ class _LocalMA(BaseEstimator):
         how: dict[str, Any],
     ) -> tuple[Array, Array | None]:
         """Predictions of the sample, and weights that leave out rows without held-out ones."""
+        if predictions is not None:
+            _refuse_own_models(pool)
         pool.check_labels(y)
         fitted, held_out, covered = pool.fit(X, y, sample_weight=sample_weight, **how)
         self.pool_, self.candidate_names_ = fitted, fitted.names
         if predictions is not None:
-            _refuse_own_models(pool)
             return self._given(predictions, len(y), self._classes(y)), sample_weight
         P = fitted.predict(X, given=held_out)
         if covered.all():

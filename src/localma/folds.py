@@ -13,6 +13,8 @@ from localma.errors import InvalidInputError
 Rows = NDArray[np.intp]
 Fold = tuple[Rows, Rows]
 
+DEFAULT_FOLDS = 5
+
 
 def make_folds(
     cv: Any,
@@ -25,12 +27,14 @@ def make_folds(
     """Split rows into (train, test) pairs; the test parts need not cover every row.
 
     An integer means shuffled folds: stratified by label for classification, by whole groups
-    where `groups` are given. A splitter or an iterable of pairs is taken as it is.
+    where `groups` are given. None means five of them. A splitter or an iterable of pairs is
+    taken as it is.
 
     >>> [test.tolist() for train, test in make_folds(2, np.arange(4), random_state=0)]
     [[2, 3], [0, 1]]
     """
     n = len(y)
+    cv = DEFAULT_FOLDS if cv is None else cv
     if isinstance(cv, (int, np.integer)):
         _check_number(int(cv), n if groups is None else len(np.unique(groups)), groups is not None)
         cv = _splitter(int(cv), groups, classification, random_state)

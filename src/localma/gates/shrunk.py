@@ -288,9 +288,8 @@ class ShrunkGate(Gate):
     def _use_folds(
         self, folds: Sequence[Fold] | None, y: Array, random: np.random.RandomState
     ) -> list[Fold]:
-        cv = 5 if self.cv is None else self.cv
         if folds is None:
-            folds = make_folds(cv, y, random_state=random)
+            folds = make_folds(self.cv, y, random_state=random)
         # Whoever asks for certain folds gets them all.
         return list(folds)[:1] if self.cv is None and len(y) >= HOLD_OUT_ROWS else list(folds)
 
