@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 Array = NDArray[np.floating]
 
 TAIL_ROWS = 3
-"""The tail of a feature is that of its outermost rows, at most this many and a tenth of all."""
+MOST_TAIL_ROWS = 30
+TAIL_SHARE = 300
+"""The tail of a feature is that of its outermost rows: one in so many, within these bounds.
+
+Three rows say little of a tail, but at n = 900 there are no more that are in it; from there on
+their number grows with n, or the guard would now and then close just beyond a large sample.
+"""
 
 POOLING = 0.7
 """How far the tails are drawn to their geometric mean: so few rows tell little of one side."""
@@ -51,7 +57,8 @@ class Support:
         [1.0, 0.9, 0.0]
         """
         n = len(X)
-        rows = min(TAIL_ROWS, max(1, n // 10), n - 1)
+        rows = min(max(TAIL_ROWS, n // TAIL_SHARE), MOST_TAIL_ROWS)
+        rows = min(rows, max(1, n // 10), n - 1)
         # Only the outermost rows are needed in order, not the whole sample.
         lowest = np.sort(np.partition(X, rows, axis=0)[: rows + 1], axis=0)
         highest = -np.sort(np.partition(-X, rows, axis=0)[: rows + 1], axis=0)
