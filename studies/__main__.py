@@ -11,7 +11,7 @@ from localma.errors import InvalidInputError, LocalMAError, unknown_name
 from studies.harness import Study, load_study, study_names
 from studies.running import RESULTS, Request, run
 from studies.storage import Store, merge_line, read_compact
-from studies.summary import write_summary
+from studies.summary import results_of, write_summary
 from studies.tables import render_stored, update_readme
 from studies.workers import serve
 
@@ -77,12 +77,12 @@ def command_list(arguments: argparse.Namespace) -> None:
 
 
 def command_figure(arguments: argparse.Namespace) -> None:
-    figures = {
-        name: draw for study in study_names() for name, draw in load_study(study).figures.items()
-    }
+    studies = [load_study(name) for name in study_names()]
+    figures = {name: (study, draw) for study in studies for name, draw in study.figures.items()}
     if arguments.name not in figures:
         raise unknown_name("figure", arguments.name, figures)
-    for path in figures[arguments.name](arguments.out):
+    study, draw = figures[arguments.name]
+    for path in draw(results_of(Store(arguments.results, study.name).load()), arguments.out):
         print(path)
 
 

@@ -68,7 +68,7 @@ class Study:
 
     published_as : method -> the name under which the paper reports it.
     notes : further lines under the tables, made from the results.
-    figures : name -> function that writes pictures into a folder and returns their paths.
+    figures : name -> function of results and a folder that writes pictures and returns their paths.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Study:
     published_as: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     notes: Callable[[Results], list[str]] = lambda results: []
-    figures: Mapping[str, Callable[[Path], list[Path]]] = field(default_factory=dict)
+    figures: Mapping[str, Callable[[Results, Path], list[Path]]] = field(default_factory=dict)
 
     @property
     def methods(self) -> tuple[str, ...]:

@@ -7,12 +7,14 @@ logistic in the inputs, as in S1. The paper claims a general loss; this shows it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localma.combine import local_average, softmax
 from localma.losses import get_loss
+from studies.drawing import draw_lines, save, subplots
 from studies.findings import Finding, NotRunError, Results, decreasing, log_log_slope
 from studies.harness import Cell, Keys, Metrics, Study, Table
 from studies.methods import LABELS, fit
@@ -83,6 +85,17 @@ def notes(results: Results) -> list[str]:
     return lines
 
 
+def draw_distances(results: Results, folder: Path) -> list[Path]:
+    """C1(w) along n, a panel per loss."""
+    figure, (panels,) = subplots(1, len(OBSERVE), sharey=True)
+    for loss, axes in zip(OBSERVE, panels, strict=True):
+        draw_lines(axes, results, {m: LABELS[m] for m in METHODS}, "c1", "n", loss=loss)
+        axes.set(title=loss, xscale="log", yscale="log", xlabel="n")
+    panels[0].set_ylabel("C1(w), distance to the true weights")
+    panels[0].legend(frameon=False)
+    return save(figure, folder, "losses")
+
+
 def _decreases(results: Results, method: str, loss: str, metric: str) -> bool:
     return decreasing(results.series(method, metric, "n", loss=loss))
 
@@ -114,4 +127,5 @@ STUDY = Study(
         for metric, words, theorem in (("c1", "C1(w)", 3), ("excess risk", "excess risk", 2))
     ),
     notes=notes,
+    figures={"losses": draw_distances},
 )

@@ -40,7 +40,7 @@ def _mse(results: Results, method: str) -> float:
     return results.mean(method, "mse", n=200)
 
 
-def draw(folder: Path) -> list[Path]:
+def draw(_: Results, folder: Path) -> list[Path]:
     """Figure 1 a and b: replicate 0."""
     seed = int(STUDY.seed(CELL.keys, 0).generate_state(1)[0])
     return draw_example(motivating_example(200, seed), folder / "motivating_example")

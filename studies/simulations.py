@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from localma._optional import optional
+from studies.drawing import save, subplots
 from studies.findings import Finding, Results, decreasing
 from studies.harness import Keys, Metrics, Study, Table, grid
 from studies.methods import LABELS, PUBLISHED_AS, fit
@@ -172,24 +172,19 @@ CEILING_AIMS = [
 ]
 
 
-def draw_weight_functions(folder: Path) -> list[Path]:
+def draw_weight_functions(_: Results, folder: Path) -> list[Path]:
     """Figure 2: weights in S1 along each covariate, the others at zero (n = 900, replicate 0)."""
-    pyplot = optional("matplotlib.pyplot", extra="plot")
     for_sample, _, for_gates = STUDY.seed({"setting": "S1", "n": 900}, 0).spawn(3)
     rng = np.random.default_rng(for_sample)
     sample = draw("S1", 900, rng)
     y = sample.truth + rng.standard_normal(900)
     fitted = {m: fit(m, sample.X, sample.P, y, for_gates) for m in ("paper", "auto")}
-    figure, panels = pyplot.subplots(2, 3, figsize=(12, 7), layout="constrained", sharey=True)
+    figure, panels = subplots(2, 3, sharey=True)
     for j, axes in enumerate(panels.flat[:N_INPUTS]):
         _draw_one_covariate(axes, j, fitted)
     panels.flat[-1].axis("off")
     panels.flat[-1].legend(*panels.flat[0].get_legend_handles_labels(), frameon=False, loc="center")
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "weight_functions.png"
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
-    return [path]
+    return save(figure, folder, "weight_functions")
 
 
 def _draw_one_covariate(axes: Any, j: int, fitted: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from localma.combine import local_average
 from localma.gates import GlobalGate, MLPGate
 from localma.gates.theory import theorem_architecture
 from localma.losses import squared_error
+from studies.drawing import draw_lines, save, subplots
 from studies.findings import Finding, NotRunError, Results, decreasing, log_log_slope
 from studies.harness import Cell, Keys, Metrics, Study, Table
 from studies.methods import LABELS, fit
@@ -194,6 +196,30 @@ def notes(results: Results) -> list[str]:
     return lines
 
 
+def draw_rates(results: Results, folder: Path) -> list[Path]:
+    """Ratio minus one, weight distance and the infima of many companies, along n."""
+    figure, ((ratio, weights, companies),) = subplots(1, 3)
+    shown = {"auto": "LocalMA (auto)", "theorem": "theorems' architecture"}
+    draw_lines(ratio, results, shown, "out-of-sample ratio", "n", above=1.0, part=RATIO)
+    ratio.set(title="Scenario 2", ylabel="risk over its infimum, minus one")
+    for k, (setting, label) in enumerate({"S1": "three", "S1, M=2": "two"}.items()):
+        shown = {"auto": f"{label} candidates"}
+        where = {"part": WEIGHTS, "setting": setting}
+        draw_lines(weights, results, shown, "weight distance", "n", first_style=k, **where)
+    weights.set(title="S1, LocalMA (auto)", ylabel="mean distance of the weights")
+    where = {"part": COMPANIES}
+    draw_lines(companies, results, {"auto": "LocalMA (auto)", "gw": "GW"}, "mse", "n", **where)
+    for kind in ("local", "global"):
+        at = results.series("infimum", kind, "n", **where)
+        style = {"local": ":", "global": (0, (1, 3))}[kind]
+        companies.plot(list(at), list(at.values()), "k", ls=style, label=f"infimum, {kind}")
+    companies.set(title="Many companies", ylabel="MSE")
+    for axes in (ratio, weights, companies):
+        axes.set(xscale="log", yscale="log", xlabel="n")
+        axes.legend(frameon=False)
+    return save(figure, folder, "theorems")
+
+
 def cells() -> tuple[Cell, ...]:
     """Cells of the three parts; those above n = 3,000 are slow."""
 
@@ -314,4 +340,5 @@ STUDY = Study(
     labels={**LABELS, "theorem": f"LocalMA (theorems' architecture, p={N_INPUTS})"},
     findings=FINDINGS,
     notes=notes,
+    figures={"theorems": draw_rates},
 )

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -580,6 +582,16 @@ def test_motivating_example_in_miniature(tmp_path):
     assert found["local", "weight Company 1"] > 0.9
 
 
+def assert_drawn(study, results, folder):
+    """Every figure of a study can be made of these results."""
+    if find_spec("matplotlib") is None:
+        return
+    import_module("matplotlib").use("agg")
+    for figure in study.figures.values():
+        for path in figure(results, folder):
+            assert path.read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize("name", ["weight_functions", "motivating_example"])
 def test_figures_are_drawn(monkeypatch, tmp_path, name):
     pytest.importorskip("matplotlib").use("agg")
@@ -603,6 +615,7 @@ def test_theorems_in_miniature(tmp_path, monkeypatch):
     slopes = theorems.notes(results)
     assert len(slopes) == 7
     assert "infimum of local averaging, many companies: -" in slopes[4]
+    assert_drawn(theorems.STUDY, results, tmp_path)
 
 
 def test_many_companies_by_hand():
@@ -633,4 +646,6 @@ def test_losses_in_miniature(tmp_path):
     for loss in losses.OBSERVE:
         assert value[loss, 1000, "auto", "excess risk"] < value[loss, 1000, "gw", "excess risk"]
         assert value[loss, 1000, "auto", "c1"] < value[loss, 1000, "gw", "c1"]
-    assert len(losses.notes(results_of(Store(tmp_path, "losses").load()))) == 6
+    results = results_of(Store(tmp_path, "losses").load())
+    assert len(losses.notes(results)) == 6
+    assert_drawn(losses.STUDY, results, tmp_path)

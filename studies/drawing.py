@@ -1,0 +1,63 @@
+"""Lines over a key of the cells, with their standard errors; readable in black and white."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from localma._optional import optional
+from studies.findings import NotRunError, Results
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "x")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+
+
+def subplots(rows: int, columns: int, **options: Any) -> tuple[Any, Any]:
+    """Make a figure of panels, each 4.2 by 3.4 inches."""
+    pyplot = optional("matplotlib.pyplot", extra="plot")
+    size = (4.2 * columns, 3.4 * rows)
+    return pyplot.subplots(
+        rows, columns, figsize=size, layout="constrained", squeeze=False, **options
+    )
+
+
+def draw_lines(
+    axes: Any,
+    results: Results,
+    methods: Mapping[str, str],
+    metric: str,
+    over: str,
+    *,
+    above: float = 0.0,
+    first_style: int = 0,
+    **keys: Any,
+) -> None:
+    """Draw the mean of a metric along a key, a line per method that has been run, with a band.
+
+    methods : method -> label; above : what is taken off every value; first_style : style of the
+    first line, where a panel has others already; keys : the rest of the cell.
+    """
+    for k, (method, label) in enumerate(methods.items(), first_style):
+        colour, marker, dash = (style[k % len(style)] for style in (COLOURS, MARKERS, DASHES))
+        try:
+            at = list(results.series(method, metric, over, **keys))
+        except NotRunError:
+            continue
+        values = [results.values(method, metric, **{over: x}, **keys) - above for x in at]
+        mean = np.array([v.mean() for v in values])
+        error = np.array([v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else 0.0 for v in values])
+        axes.plot(at, mean, color=colour, marker=marker, linestyle=dash, ms=4, label=label)
+        axes.fill_between(at, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
+
+
+def save(figure: Any, folder: Path, name: str) -> list[Path]:
+    """Write a picture and let go of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.png"
+    figure.savefig(path, dpi=120)
+    optional("matplotlib.pyplot", extra="plot").close(figure)
+    return [path]
