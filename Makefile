@@ -1,6 +1,6 @@
 # Two commands: `make demo` and `make test`. Every install goes through constraints.txt.
 .DELETE_ON_ERROR:
-.PHONY: demo test quick slow core-only lint study bench clean
+.PHONY: demo test quick slow core-only lint docs study bench clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,14 +13,17 @@ NAME ?= simulations
 demo: $(VENV)/.demo  ## the paper's motivating example: a table, a verdict, two pictures
 	$(BIN)/localma demo --out demo
 
-test: lint quick core-only  ## everything that a change must pass
+test: lint docs quick core-only  ## everything that a change must pass
 
 lint: $(VENV)/.dev  ## formatting, lint rules, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-quick: $(VENV)/.dev  ## tests, contracts, doctests, the README's code, the layers
+docs: $(VENV)/.dev  ## the pages under build/docs; a warning is an error
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
+
+quick: $(VENV)/.dev $(VENV)/.browser  ## tests, contracts, doctests, the README's code, the layers
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
 
 slow: $(VENV)/.dev  ## the tests too long for every change
@@ -51,6 +54,14 @@ $(VENV)/.demo: $(VENV)/bin/python $(STAMPS)
 $(VENV)/.dev: $(VENV)/bin/python $(STAMPS)
 	$(BIN)/python $(PIP_INSTALL) -e '.[dev]'
 	touch $@ $(VENV)/.demo
+
+# The report is tested in a real browser; where there is none and none can be installed, those
+# tests say so and are skipped.
+$(VENV)/.browser: | $(VENV)/bin/python
+	@command -v chromedriver >/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; } \
+	  >/dev/null 2>&1 || echo "no browser: tests of the report in one are skipped"
+	touch $@
 
 $(CORE)/.test: $(CORE)/bin/python $(STAMPS)
 	$(CORE)/bin/python $(PIP_INSTALL) -e '.[test]'
