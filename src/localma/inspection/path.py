@@ -1,4 +1,4 @@
-"""The path from global to local weights: its table as rows, and its picture."""
+"""The path from global to local weights: its table, and its picture."""
 
 from __future__ import annotations
 
@@ -10,9 +10,35 @@ from localma._optional import optional
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.gates import ShrunkGate
+from localma.inspection.plain import plain
 
 COLOURS = {"linear": "#D55E00", "local": "#0072B2", "constant": "#000000"}
 MARKERS = {"linear": "s", "local": "o"}
+
+Judged = LocalMARegressor | LocalMAClassifier | ShrunkGate
+
+
+def locality_path(model: Judged) -> dict[str, Any]:
+    """The path that was judged and what locality is worth; the part "path" of a summary."""
+    if not hasattr(model, "path_"):
+        raise InvalidInputError(
+            "Only a model fitted with gate='auto' (or a ShrunkGate) has a path to draw; "
+            f"received {type(model).__name__}."
+        )
+    gain = model.locality_gain_
+    return plain(
+        {
+            **model.path_,
+            "gain": {
+                "value": gain.value,
+                "standard_error": gain.standard_error,
+                "global_risk": gain.global_risk,
+                "risk": gain.risk,
+                "is_clear": gain.is_clear,
+            },
+            "verdict": model.verdict_,
+        }
+    )
 
 
 class LocalityPathDisplay:
@@ -20,29 +46,22 @@ class LocalityPathDisplay:
 
     Parameters
     ----------
-    path : dict of columns, as in `path_`
-    verdict : str, the title
+    path : dict of columns, as in `path_`, or the part "path" of a summary
+    verdict : str, the title; by default that of the part
 
     Attributes
     ----------
     ax_, figure_ : where `plot` drew
     """
 
-    def __init__(self, path: dict[str, list[Any]], verdict: str = "") -> None:
+    def __init__(self, path: dict[str, Any], verdict: str | None = None) -> None:
         self.path = path
-        self.verdict = verdict
+        self.verdict = path.get("verdict", "") if verdict is None else verdict
 
     @classmethod
-    def from_estimator(
-        cls, model: LocalMARegressor | LocalMAClassifier | ShrunkGate, *, ax: Any = None
-    ) -> LocalityPathDisplay:
+    def from_estimator(cls, model: Judged, *, ax: Any = None) -> LocalityPathDisplay:
         """Draw the path of a fitted estimator, or of a fitted ShrunkGate."""
-        if not hasattr(model, "path_"):
-            raise InvalidInputError(
-                "Only a model fitted with gate='auto' (or a ShrunkGate) has a path to draw; "
-                f"received {type(model).__name__}."
-            )
-        return cls(model.path_, model.verdict_).plot(ax=ax)
+        return cls(locality_path(model)).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> LocalityPathDisplay:
         """Draw; the area of a marker is the weight of its point in the answer."""
@@ -53,18 +72,22 @@ class LocalityPathDisplay:
         gates = np.array(self.path["gate"])
         for name in dict.fromkeys(self.path["gate"]):
             at = np.flatnonzero(gates == name)
-            if np.isinf(self.path["shrinkage"][at[0]]):
+            first = self.path["shrinkage"][at[0]]
+            if first is None or np.isinf(first):
                 self._draw_constant(name, int(at[0]))
             else:
                 self._draw_line(name, at)
-        ax.set(xscale="log", yscale="log", xlabel="shrinkage", ylabel="held-out risk")
+        ax.set(xscale="log", xlabel="shrinkage", ylabel="held-out risk")
+        if min(self.path["risk"]) > 0:
+            ax.set_yscale("log")
         ax.set_title(self.verdict, fontsize=9, wrap=True)
         ax.legend(frameon=False)
         return self
 
     def _draw_line(self, name: str, at: Any) -> None:
         shrinkage, risk, weight = (
-            np.array(self.path[column])[at] for column in ("shrinkage", "risk", "weight")
+            np.array(self.path[column], dtype=np.float64)[at]
+            for column in ("shrinkage", "risk", "weight")
         )
         colour, marker = COLOURS.get(name, "#009E73"), MARKERS.get(name, "D")
         self.ax_.plot(shrinkage, risk, color=colour, linewidth=1, zorder=1)

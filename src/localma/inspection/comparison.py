@@ -1,0 +1,247 @@
+"""Who is how good: every candidate, equal, global and local weights, and a control, paired."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localma.combine import global_average, row_losses
+from localma.errors import InvalidInputError
+from localma.gates import EqualGate, GlobalGate
+from localma.inspection.control import Control, fit_control
+from localma.inspection.metrics import CLASSIFICATION, REGRESSION, measured
+from localma.inspection.observed import Model, Observed, observe
+from localma.inspection.plain import plain
+from localma.selection import mean_and_error
+
+Array = NDArray[np.floating]
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of the comparison.
+
+    mixture : (n,) or (n, K) what it predicts; losses : (n,); rows : those that it predicts.
+    """
+
+    kind: str
+    name: str
+    mixture: Array
+    losses: Array
+    rows: Rows
+
+
+def evaluate(
+    model: Model,
+    X: Any,
+    y: Any,
+    *,
+    sample_weight: Any = None,
+    predictions: Any = None,
+    control: bool = True,
+    random_state: int = 0,
+) -> dict[str, Any]:
+    """Compare a model with its candidates, with equal and with global weights.
+
+    Parameters
+    ----------
+    model : fitted
+    X, y : n labelled rows that the model was not fitted on
+    sample_weight : (n,), optional
+    predictions : what the candidates say about X, where they are not to be run here
+    control : whether to cross-fit a gate over constants beside them
+    random_state : of the control
+
+    Returns
+    -------
+    dict, the part "comparison" of a summary; see `localma.inspection.summary`
+
+    Examples
+    --------
+    >>> from localma import LocalMARegressor
+    >>> X = np.linspace(-2, 2, 200)[:, None]
+    >>> model = LocalMARegressor({"left": lambda X: -X[:, 0], "right": lambda X: X[:, 0]})
+    >>> model = model.set_params(random_state=0).fit(X, np.abs(X[:, 0]))
+    >>> table = evaluate(model, X + 0.01, np.abs(X[:, 0] + 0.01), control=False)
+    >>> [entry["name"] for entry in table["entries"]]
+    ['left', 'right', 'equal weights', 'global weights', 'local weights']
+    >>> table["best"]
+    4
+    """
+    seen = observe(model, X, y, sample_weight=sample_weight, predictions=predictions)
+    return compare(seen, control=control, random_state=random_state)
+
+
+def compare(seen: Observed, *, control: bool = True, random_state: int = 0) -> dict[str, Any]:
+    """Compare over observed rows; see `evaluate`."""
+    if seen.y is None:
+        raise InvalidInputError("A comparison needs the targets of its rows; y is None.")
+    entries = make_entries(seen)
+    losses = [mean_and_error(entry.losses, seen.sample_weight) for entry in entries]
+    best = int(np.argmin([value for value, _ in losses]))
+    best_candidate = int(np.argmin([value for value, _ in losses[: len(seen.names)]]))
+    judged: Control | str = "it was not asked for"
+    if control:
+        judged = fit_control(seen, random_state)
+    if isinstance(judged, Control):
+        entries.append(_control_entry(seen, judged))
+    rows = [_row(seen, entry, entries[best], _model(entries)) for entry in entries]
+    return plain(
+        {
+            "loss": seen.model.loss_.name,
+            "metrics": list(_measures(seen)),
+            "n_rows": len(seen),
+            "best": best,
+            "best_candidate": best_candidate,
+            "entries": rows,
+            "control": _about_control(judged, rows),
+            "sentence": _sentence(seen, entries, best_candidate),
+        }
+    )
+
+
+def make_entries(seen: Observed) -> list[Entry]:
+    """Everybody but the control: M candidates, then equal, global and local weights."""
+    M = len(seen.names)
+    everywhere = np.arange(len(seen))
+    entries = [
+        Entry("candidate", name, seen.predictions[:, m], seen.losses_of(m), everywhere)
+        for m, name in enumerate(seen.names)
+    ]
+    for kind, weights in (
+        ("equal", np.full(M, 1.0 / M)),
+        ("global", seen.model.global_weights_),
+    ):
+        mixture = global_average(weights, seen.predictions)
+        losses = seen.losses(weights)
+        entries.append(Entry(kind, f"{kind} weights", mixture, losses, everywhere))
+    losses = seen.losses(seen.weights)
+    return [*entries, Entry("local", name_of_model(seen), seen.mixture, losses, everywhere)]
+
+
+def name_of_model(seen: Observed) -> str:
+    """What the model is called beside the others: its gate may not be a local one."""
+    constant = isinstance(seen.model.gate_, EqualGate | GlobalGate)
+    return "this model" if constant else "local weights"
+
+
+def difference(entry: Entry, other: Entry, sample_weight: Array) -> tuple[float, float]:
+    """Loss of an entry minus that of another, with its standard error, on common rows."""
+    common, here, there = np.intersect1d(entry.rows, other.rows, return_indices=True)
+    return mean_and_error(entry.losses[here] - other.losses[there], sample_weight[common])
+
+
+def _model(entries: list[Entry]) -> Entry:
+    return next(entry for entry in entries if entry.kind == "local")
+
+
+def _row(seen: Observed, entry: Entry, best: Entry, model: Entry) -> dict[str, Any]:
+    weight = seen.sample_weight
+    targets = _plain_targets(seen)[entry.rows]
+    mixture = entry.mixture if entry.mixture.ndim == 2 else entry.mixture[:, np.newaxis]
+    return {
+        "kind": entry.kind,
+        "name": entry.name,
+        "loss": measured(mean_and_error(entry.losses, weight[entry.rows])),
+        "metrics": {
+            name: measured(measure(targets, mixture, weight[entry.rows]))
+            for name, measure in _measures(seen).items()
+        },
+        "to_best": _judged(difference(entry, best, weight)),
+        "to_model": _judged(difference(entry, model, weight)),
+    }
+
+
+def _judged(pair: tuple[float, float]) -> dict[str, Any]:
+    return {**measured(pair), "is_clear": bool(abs(pair[0]) > 2 * pair[1])}
+
+
+def _measures(seen: Observed) -> dict[str, Any]:
+    return CLASSIFICATION if seen.is_classification else REGRESSION
+
+
+def _plain_targets(seen: Observed) -> Array:
+    """Targets of the plain measures: (n, K), the indicator of the class for classification."""
+    if seen.is_classification:
+        return np.eye(len(seen.model.classes_))[seen.observed_classes]
+    return seen.targets
+
+
+def _control_entry(seen: Observed, control: Control) -> Entry:
+    mixture, part = control.mixture, control.rows
+    if seen.is_classification and seen.model.loss_.name == "cross_entropy":
+        observed = np.take_along_axis(mixture, seen.observed_classes[part, np.newaxis], axis=1)
+    else:
+        observed = mixture
+    losses = row_losses(seen.model.loss_, seen.targets[part], observed)
+    return Entry("control", "control: constants", mixture, losses, part)
+
+
+def _about_control(control: Control | str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    if isinstance(control, str):
+        return {
+            "name": None,
+            "constants": [],
+            "n_rows": 0,
+            "n_fitted": 0,
+            "sentence": f"There is no control: {control}.",
+        }
+    row, gap = rows[-1], rows[-1]["to_model"]
+    what = (
+        f"A gate of the same kind over {len(control.constants)} constants instead of the "
+        f"candidates, learnt from {control.n_fitted} of these rows, has a loss of "
+        f"{row['loss']['value']:.3g}"
+    )
+    return {
+        "name": row["name"],
+        "constants": control.constants,
+        "n_rows": len(control.rows),
+        "n_fitted": control.n_fitted,
+        "sentence": f"{what}, {_control_in_words(gap)}",
+    }
+
+
+def _control_in_words(gap: dict[str, Any]) -> str:
+    """What the control's distance from the model means."""
+    size = f"{abs(gap['value']):.3g} ± {gap['standard_error']:.2g}"
+    if not gap["is_clear"]:
+        return (
+            f"not clearly different from the model ({gap['value']:+.3g} ± "
+            f"{gap['standard_error']:.2g}): the gate may predict the target by itself, and a model "
+            "of one's own may do so better."
+        )
+    if gap["value"] < 0:
+        return (
+            f"{size} below the model: the gate does better without the candidates, so a model "
+            "of one's own belongs in the pool."
+        )
+    return f"{size} above the model: what the candidates say matters."
+
+
+def _sentence(seen: Observed, entries: list[Entry], best_candidate: int) -> str:
+    """The model against the best candidate and the global weights, in words."""
+    weight, model = seen.sample_weight, _model(entries)
+    risk, error = mean_and_error(model.losses, weight)
+    candidate = entries[best_candidate]
+    against = [f"the best candidate ({candidate.name})" if len(seen.names) > 1 else candidate.name]
+    others = [candidate]
+    if not isinstance(seen.model.gate_, GlobalGate):
+        against.append("global weights")
+        others.append(next(entry for entry in entries if entry.kind == "global"))
+    compared = [
+        _in_words(difference(model, other, weight), name)
+        for other, name in zip(others, against, strict=True)
+    ]
+    size = f"{risk:.3g}" if np.isnan(error) else f"{risk:.3g} ± {error:.2g}"
+    return f"The {seen.model.loss_.name} of {model.name} is {size}: {' and '.join(compared)}."
+
+
+def _in_words(pair: tuple[float, float], name: str) -> str:
+    value, error = pair
+    if np.isnan(error) or abs(value) <= 2 * error:
+        return f"not clearly different from {name}"
+    return f"{abs(value):.3g} ± {error:.2g} {'below' if value < 0 else 'above'} {name}"

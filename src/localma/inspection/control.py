@@ -1,0 +1,116 @@
+"""The control: is the gate a predictor in disguise?
+
+Weights that depend on the input can follow the target by themselves: over two constants, the
+smallest and the largest target, a gate is a regression. So a gate of the same kind is cross-fitted
+on the labelled rows at hand, with constants in place of the candidates. Where it does as well as
+the model, what the candidates say hardly matters.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from localma.combine import local_average
+from localma.folds import make_folds
+from localma.gates import Gate, ShrunkGate
+from localma.inspection.observed import Observed
+
+Array = NDArray[np.floating]
+
+CONTROL_ROWS = 3000
+"""Rows on which the control is cross-fitted, at most."""
+
+CONTROL_FOLDS = 3
+LEAST_ROWS = 30
+MOST_CLASSES = 50
+
+
+@dataclass(frozen=True)
+class Control:
+    """Cross-fitted predictions of a gate over constants.
+
+    rows : (n,) those that were predicted; mixture : (n, K), on the scale of y or of classes;
+    constants : what stood in place of the candidates; n_fitted : rows that each gate learnt from.
+    """
+
+    rows: NDArray[np.intp]
+    mixture: Array
+    constants: list[Any]
+    n_fitted: int
+
+
+def fit_control(seen: Observed, random_state: int = 0) -> Control | str:
+    """Cross-fit a gate like the model's over constants; or say why there is none."""
+    positive = np.flatnonzero(seen.sample_weight > 0)
+    n = min(len(positive), CONTROL_ROWS)
+    rng = np.random.default_rng(random_state)
+    rows = np.sort(rng.choice(positive, n, replace=False))
+    constants = constant_predictions(seen)
+    if isinstance(constants, str):
+        return constants
+    if n < LEAST_ROWS:
+        return f"it needs {LEAST_ROWS} labelled rows, and there are {n}"
+    part = seen.take(rows)
+    inputs = part.model.gate_features_.transform(part.X)
+    if not isinstance(inputs, np.ndarray) or inputs.ndim != 2:
+        return "this gate does not see numbers in columns, and would be trained anew for long"
+    outputs = _outputs(part, constants)
+    folds = make_folds(CONTROL_FOLDS, np.arange(n), random_state=random_state)
+    weights = np.empty((n, len(constants)))
+    for train, test in folds:
+        gate = _same_kind(seen.model.gate_, random_state)
+        with warnings.catch_warnings():
+            # Of the control's own global weights; nobody will use them.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            gate.fit(
+                inputs[train],
+                outputs[train],
+                part.targets[train],
+                loss=seen.model.loss_,
+                sample_weight=part.sample_weight[train] if seen.weighted else None,
+            )
+        weights[test] = gate.predict_weights(inputs[test])
+    mixture = local_average(weights, np.broadcast_to(constants, (n, *constants.shape)))
+    shown = seen.model.classes_ if seen.is_classification else np.squeeze(constants)
+    return Control(rows, mixture, list(shown), len(folds[0][0]))
+
+
+def constant_predictions(seen: Observed) -> Array | str:
+    """Constants that span the targets, (M, K): the extremes, or one class each; or why not.
+
+    Quantiles further inside would leave the gate unable to reach the tails, and the control weak.
+    """
+    if seen.is_classification:
+        K = len(seen.model.classes_)
+        return np.eye(K) if K <= MOST_CLASSES else f"it would need {K} constants, one per class"
+    counted = seen.targets[seen.sample_weight > 0]
+    constants = np.stack([counted.min(axis=0), counted.max(axis=0)])
+    if not (constants[0] < constants[1]).all():
+        return "the target is constant"
+    if not seen.model.loss_.prediction.contains(constants).all():
+        return f"loss {seen.model.loss_.name!r} does not take the extremes of y as predictions"
+    return constants
+
+
+def _outputs(seen: Observed, constants: Array) -> Array:
+    """Constants as predictions on the scale on which the loss acts: (n, M, K)."""
+    if seen.is_classification and seen.model.loss_.name == "cross_entropy":
+        return constants[:, seen.observed_classes].T[:, :, np.newaxis]
+    return np.tile(constants, (len(seen), 1, 1))
+
+
+def _same_kind(gate: Gate, random_state: int) -> Gate:
+    twin: Gate = clone(gate)
+    if "random_state" in twin.get_params(deep=False):
+        twin.set_params(random_state=random_state)
+    if isinstance(twin, ShrunkGate):
+        # The folds of the model may be tied to the rows of its own sample.
+        twin.set_params(cv=CONTROL_FOLDS)
+    return twin

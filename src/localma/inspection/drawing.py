@@ -1,0 +1,88 @@
+"""How pictures look: colours that everybody can tell apart, and names that stay names.
+
+Colours are those of Okabe and Ito, but for their yellow, which does not show on white and gives way
+to a dark wine red; line styles, markers and hatches go with them, so that pictures can be read in
+black and white.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import Any
+
+from localma._optional import optional
+
+OTHERS = "#999999"
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+    "#882255",
+    OTHERS,
+)
+LINES: tuple[Any, ...] = (
+    "-",
+    "--",
+    ":",
+    "-.",
+    (0, (6, 1)),
+    (0, (3, 1, 1, 1)),
+    (0, (1, 1)),
+    (0, (6, 3, 1, 3, 1, 3)),
+    (0, (2, 2)),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "h")
+HATCHES = ("", "//", "\\\\", "xx", "..", "++", "oo", "--", "||")
+
+KIND_COLOURS = {"local": "#0072B2", "global": "#D55E00", "equal": "#009E73", "control": "#CC79A7"}
+KIND_MARKERS = {"local": "o", "global": "s", "equal": "^", "control": "D"}
+
+
+def name_text(name: str, most: int = 28) -> str:
+    """A name as matplotlib shall draw it: cut where it is long, and never read as mathematics.
+
+    >>> name_text("$x_1$")
+    '\\\\$x_1\\\\$'
+    """
+    short = name if len(name) <= most else f"{name[: most - 1]}…"
+    # Legends leave out what begins with an underscore; a space of no width does not show.
+    guarded = f"\u200b{short}" if short.startswith("_") else short
+    return guarded.replace("\n", " ").replace("$", r"\$")
+
+
+def wrapped(text: str, width: int) -> str:
+    """A sentence in lines, never read as mathematics."""
+    return "\n".join(wrap(text, width)).replace("$", r"\$")
+
+
+def new_axes(width: float, height: float) -> Any:
+    """Axes on a figure of their own, which arranges itself."""
+    pyplot = optional("matplotlib.pyplot", extra="plot")
+    return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def say_above(ax: Any, text: str, *, own: bool) -> None:
+    """A sentence above a picture: over the whole figure if it is our own, else over the axes."""
+    if own:
+        width = int(ax.figure.get_figwidth() * 13)
+        ax.figure.suptitle(wrapped(text, width), fontsize="small")
+    else:
+        ax.set_title(wrapped(text, 70), fontsize="small")
+
+
+def place(item: int, styles: Sequence[Any]) -> Any:
+    """Style of the n-th candidate."""
+    return styles[item % len(styles)]
+
+
+def legend_below(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """One legend for a whole figure, below it, in as many columns as fit."""
+    longest = max(len(label) for label in labels)
+    room = int(figure.get_figwidth() * 12)
+    columns = max(1, min(len(labels), room // (longest + 7)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)

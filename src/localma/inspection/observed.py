@@ -1,0 +1,253 @@
+"""One look at a fitted model over some rows: every part of a summary is a function of it.
+
+Weights, bands and predictions are computed when a part first asks for them, and once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted
+
+from localma.candidates import Pool
+from localma.candidates.labels import listed, unknown_classes
+from localma.combine import global_average, local_average, row_losses
+from localma.errors import InvalidInputError
+from localma.estimators import LocalMAClassifier, LocalMARegressor
+from localma.frames import n_rows, take_rows
+from localma.gates import ShrunkGate
+from localma.inspection.columns import Feature, read_features
+from localma.losses import check_targets
+
+Array = NDArray[np.floating]
+Rows = NDArray[np.intp]
+Model = LocalMARegressor | LocalMAClassifier
+
+MOST_ROWS = 5000
+"""Rows, drawn at random, from which weights are described; more would not change a picture."""
+
+
+@dataclass
+class Observed:
+    """A fitted model, n rows and, where known, their targets.
+
+    X : n rows; y : (n,) or (n, K) or None; sample_weight : (n,); weighted : whether it was given;
+    given : P of shape (n, M) or (n, M, K), or None where the candidates are to be run;
+    index : (n,) positions of the rows among those that were first looked at.
+    """
+
+    model: Model
+    X: Any
+    y: NDArray[Any] | None
+    sample_weight: Array
+    weighted: bool
+    given: Array | None
+    index: Rows
+
+    def __len__(self) -> int:
+        return len(self.sample_weight)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the M candidates."""
+        return self.model.candidate_names_
+
+    @property
+    def is_classification(self) -> bool:
+        """Whether the model predicts classes."""
+        return isinstance(self.model, LocalMAClassifier)
+
+    @cached_property
+    def weights_and_support(self) -> tuple[Array, Array]:
+        """Both at once, since they share the inputs of the gate: (n, M) and (n,)."""
+        weights, support = self.model.predict_weights(self.X, return_support=True)
+        return np.asarray(weights, dtype=np.float64), np.asarray(support)
+
+    @property
+    def weights(self) -> Array:
+        """Weight of each candidate in each row: (n, M)."""
+        return self.weights_and_support[0]
+
+    @property
+    def support(self) -> Array:
+        """How much of the local part is used in each row: (n,)."""
+        return self.weights_and_support[1]
+
+    @cached_property
+    def band(self) -> tuple[Array, Array] | None:
+        """Band of the weights, two arrays (n, M), where the gate has one."""
+        if not isinstance(self.model.gate_, ShrunkGate):
+            return None
+        low, high = self.model.weight_band(self.X)
+        return np.asarray(low), np.asarray(high)
+
+    @cached_property
+    def features(self) -> list[Feature]:
+        """Columns of X that the gate may see."""
+        names = getattr(self.model, "feature_names_in_", None)
+        known = None if names is None else [str(name) for name in names]
+        return read_features(self.X, self.model.gate_features_, known)
+
+    @cached_property
+    def predictions(self) -> Array:
+        """What each candidate says: (n, M) or (n, M, K)."""
+        if self.given is not None:
+            return self.given
+        return np.asarray(self.model.candidate_predictions(self.X), dtype=np.float64)
+
+    @property
+    def has_predictions(self) -> bool:
+        """Whether the predictions can be had: given, or made by candidates."""
+        return self.given is not None or self.model.pool_ is not None
+
+    @cached_property
+    def mixture(self) -> Array:
+        """The localized average: (n,) or (n, K)."""
+        return local_average(self.weights, self.predictions)
+
+    @property
+    def answers(self) -> NDArray[Any]:
+        """What the model answers: numbers (n,) or (n, K), or labels (n,)."""
+        if not self.is_classification:
+            return self.mixture
+        return np.asarray(self.model.classes_[self.mixture.argmax(axis=1)])
+
+    @cached_property
+    def global_mixture(self) -> Array:
+        """The average under the global weights: (n,) or (n, K)."""
+        return global_average(self.model.global_weights_, self.predictions)
+
+    @cached_property
+    def observed_classes(self) -> Rows:
+        """Places of the labels of y among the model's classes: (n,)."""
+        return np.searchsorted(self.model.classes_, np.asarray(self.y)).astype(np.intp)
+
+    @cached_property
+    def targets(self) -> Array:
+        """Targets on the scale on which the loss acts: (n, K)."""
+        y: Any = self.y
+        if not self.is_classification:
+            return y if y.ndim == 2 else y[:, np.newaxis]
+        if self.model.loss_.name == "cross_entropy":
+            return np.ones((len(self), 1))
+        return np.eye(len(self.model.classes_))[self.observed_classes]
+
+    @cached_property
+    def outputs(self) -> Array:
+        """Predictions on the scale on which the loss acts: (n, M, K)."""
+        P = self.predictions
+        if P.ndim == 2:
+            return P[:, :, np.newaxis]
+        if self.is_classification and self.model.loss_.name == "cross_entropy":
+            return np.take_along_axis(P, self.observed_classes[:, np.newaxis, np.newaxis], axis=2)
+        return P
+
+    def losses(self, weights: Array) -> Array:
+        """Loss of each row under weights (n, M) or (M,): (n,)."""
+        average = local_average if weights.ndim == 2 else global_average
+        return row_losses(self.model.loss_, self.targets, average(weights, self.outputs))
+
+    def losses_of(self, candidate: int) -> Array:
+        """Loss of each row where one candidate has all the weight: (n,)."""
+        return row_losses(self.model.loss_, self.targets, self.outputs[:, candidate])
+
+    def mean(self, values: Array) -> Any:
+        """Weighted mean over rows: (n, ...) -> (...)."""
+        return np.average(values, axis=0, weights=self.sample_weight)
+
+    def take(self, rows: Rows) -> Observed:
+        """Look at some rows only; what was computed already is not computed again."""
+        given = self.predictions if "predictions" in vars(self) else self.given
+        part = Observed(
+            self.model,
+            take_rows(self.X, rows),
+            None if self.y is None else self.y[rows],
+            self.sample_weight[rows],
+            self.weighted,
+            None if given is None else given[rows],
+            self.index[rows],
+        )
+        if "weights_and_support" in vars(self):
+            vars(part)["weights_and_support"] = (self.weights[rows], self.support[rows])
+        # Categories keep their places, so that regions found in a part can be looked up in all.
+        vars(part)["features"] = [feature.take(rows) for feature in self.features]
+        return part
+
+    def sample(self, most: int = MOST_ROWS, *, random_state: int = 0) -> Observed:
+        """Take at most so many rows, drawn at random, in their order."""
+        if len(self) <= most:
+            return self
+        drawn = np.random.default_rng(random_state).choice(len(self), most, replace=False)
+        return self.take(np.sort(drawn))
+
+
+def observe(
+    model: Model, X: Any, y: Any = None, *, sample_weight: Any = None, predictions: Any = None
+) -> Observed:
+    """Look at a fitted model over some rows.
+
+    Parameters
+    ----------
+    model : a fitted LocalMARegressor or LocalMAClassifier
+    X : n rows, as in `model.predict`
+    y : (n,) or (n, K) targets or labels, optional
+    sample_weight : (n,), optional
+    predictions : what the candidates say about X, where they are not to be run here
+
+    Examples
+    --------
+    >>> X = np.linspace(-1, 1, 20)[:, None]
+    >>> model = LocalMARegressor({"a": lambda X: X[:, 0]}, gate="equal").fit(X, X[:, 0])
+    >>> observe(model, X).weights.shape
+    (20, 1)
+    """
+    check_is_fitted(model)
+    n = n_rows(X)
+    if n == 0:
+        raise InvalidInputError("There is nothing to look at: X has 0 rows; pass at least one.")
+    if isinstance(X, list | tuple) and isinstance(X[0], list | tuple):
+        X = np.asarray(X)
+    given = None
+    if predictions is not None:
+        _, given = Pool.from_predictions(
+            predictions,
+            n_rows=n,
+            task="classification" if isinstance(model, LocalMAClassifier) else "regression",
+            names=model.candidate_names_,
+            classes=getattr(model, "classes_", None),
+        )
+    target = None if y is None else _target(model, y, n)
+    weight = np.ones(n) if sample_weight is None else _weight(sample_weight, n)
+    return Observed(model, X, target, weight, sample_weight is not None, given, np.arange(n))
+
+
+def _weight(sample_weight: Any, n: int) -> Array:
+    if not np.any(sample_weight):
+        raise InvalidInputError(
+            f"Some row must have a positive sample weight; all {n} are zero. Leave it out for "
+            "equal weights of rows."
+        )
+    checked = _check_sample_weight(sample_weight, np.empty((n, 1)), ensure_non_negative=True)
+    return np.asarray(checked, dtype=np.float64)
+
+
+def _target(model: Model, y: Any, n: int) -> NDArray[Any]:
+    target = np.asarray(y)
+    check_consistent_length(np.empty(n), target)
+    if isinstance(model, LocalMAClassifier):
+        strange = unknown_classes(model.classes_.tolist(), np.unique(target))
+        if strange:
+            raise InvalidInputError(
+                f"Every label in y must be among the model's classes {listed(model.classes_)}; "
+                f"received {listed(strange)}: leave out those rows."
+            )
+        return target
+    target = target.astype(np.float64)
+    if target.ndim == 2 and target.shape[1] == 1:
+        target = target[:, 0]
+    check_targets(model.loss_, target)
+    return target
