@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
-from localma.errors import MissingDependencyError
+from localma.errors import LocalMAError, MissingDependencyError
+
+DEBUG = "LOCALMA_DEBUG"
+"""The environment variable that shows tracebacks, to whoever looks for a mistake of ours."""
 
 
 def main() -> None:
-    """Run the command line, or say which extra it needs."""
+    """Run the command line: 0 is success, 1 work that failed, 2 a wrong call."""
     try:
         from localma.cli import app
     except MissingDependencyError as error:
         sys.exit(f"localma: {error}")
-    app()
+    try:
+        app()
+    except (LocalMAError, OSError) as error:
+        _fail(str(error))
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        _fail(f"unexpected {type(error).__name__}: {error}. Set {DEBUG}=1 to see where.")
+
+
+def _fail(message: str) -> None:
+    sys.stderr.write(f"localma: {message}\n")
+    sys.exit(1)
 
 
 if __name__ == "__main__":

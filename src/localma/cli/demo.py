@@ -1,44 +1,33 @@
-"""The command line."""
+"""``localma demo``: the paper's motivating example."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from localma._optional import optional
+from localma.cli.app import typer
+from localma.cli.showing import say, show_table
 from localma.demo import draw, motivating_example
 
-typer: Any = optional("typer", extra="cli")
-rich_console: Any = optional("rich.console", extra="cli")
-rich_table: Any = optional("rich.table", extra="cli")
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-
-
-@app.callback()
-def _localma() -> None:
-    """Combine models that are already trained, trusting each where it is right."""
-
-
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the two pictures.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 0,
 ) -> None:
-    """Run the paper's motivating example: two lines, each right on its own half of x^3.
+    """Run the paper's motivating example.
+
+    Two lines, each right on its own half of x^3, and the weights that are learnt for them.
 
     Example: localma demo --out demo
     """
-    console = rich_console.Console()
     example = motivating_example(seed=seed)
     errors = example.errors()
-    table = rich_table.Table(title="x^3 on [-2, 2] from two linear models and 200 labelled points")
-    table.add_column("prediction by")
-    table.add_column("MSE against the truth", justify="right")
-    best = min(errors, key=errors.__getitem__)
-    for name, error in errors.items():
-        table.add_row(name, f"{error:.3f}", style="bold green" if name == best else None)
-    console.print(table)
-    console.print(example.mixtures["local"].verdict_)
+    show_table(
+        "x^3 on [-2, 2] from two linear models and 200 labelled points",
+        ["prediction by", "MSE against the truth"],
+        [[name, f"{error:.3f}"] for name, error in errors.items()],
+        best=list(errors.values()).index(min(errors.values())),
+    )
+    say(example.mixtures["local"].verdict_)
     for path in draw(example, out):
-        console.print(f"wrote {path}")
+        say(f"wrote {path}")

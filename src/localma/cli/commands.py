@@ -1,0 +1,17 @@
+"""The commands, in the order in which ``localma --help`` lists them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from localma.cli.caching import cache
+from localma.cli.demo import demo
+from localma.cli.fitting import fit
+from localma.cli.judging import evaluate, explain, report, weights
+from localma.cli.using import predict
+
+
+def register(app: Any) -> None:
+    """Add every command to the program."""
+    for command in (fit, predict, evaluate, weights, explain, report, cache, demo):
+        app.command()(command)

@@ -1,0 +1,191 @@
+"""``localma evaluate``, ``weights``, ``explain`` and ``report``: a saved model on labelled rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from localma.cli.app import AsJson, ModelFile, TableFile, Trust, typer, wrong_call
+from localma.cli.showing import number, print_json, say, show_table, with_error
+from localma.cli.tables import read
+from localma.cli.using import column_types, needed, open_model
+from localma.errors import InvalidInputError
+from localma.frames import missing_column
+from localma.inspection import evaluate as compare_all
+from localma.inspection import explain as explain_row
+from localma.inspection import summarize
+from localma.persistence import Model
+
+TargetName = Annotated[
+    str | None, typer.Option("--target", help="The target's column; default: as in the fit.")
+]
+Seed = Annotated[int, typer.Option(help="Seed of the random numbers.")]
+
+
+def evaluate(
+    model: ModelFile,
+    test: TableFile,
+    target: TargetName = None,
+    control: Annotated[
+        bool, typer.Option(help="Whether to fit the gate over constants, too.")
+    ] = True,
+    seed: Seed = 0,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare with candidates, equal and global weights.
+
+    Example: localma evaluate rent.localma test.csv
+    """
+    loaded, X, y, weight = _labelled(model, test, target, trust)
+    found = compare_all(loaded, X, y, sample_weight=weight, control=control, random_state=seed)
+    if as_json:
+        print_json(found)
+        return
+    metrics = found["metrics"]
+    body = [
+        [
+            entry["name"],
+            with_error(entry["loss"]),
+            with_error(entry["to_best"]),
+            *(number(entry["metrics"][name]["value"]) for name in metrics),
+        ]
+        for entry in found["entries"]
+    ]
+    head = ["", f"mean loss ({found['loss']})", "more than the best", *metrics]
+    show_table(f"{found['n_rows']:,} rows of {test.name}", head, body, best=found["best"])
+    say(found["sentence"])
+    say(found["control"]["sentence"])
+
+
+def weights(
+    model: ModelFile,
+    table: TableFile,
+    trust: Trust = False,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Say who is trusted where.
+
+    Example: localma weights rent.localma test.csv
+    """
+    loaded, X = _opened(model, table, trust)
+    found = summarize(loaded, X, control=False, random_state=seed)
+    if as_json:
+        print_json({part: found[part] for part in ("model", "regions", "importance", "spread")})
+        return
+    body = [
+        [
+            each["name"],
+            f"{each['global_weight']:.3f}",
+            f"{each['mean_weight']:.3f}",
+            f"{each['most_trusted']:.0%}",
+        ]
+        for each in found["model"]["candidates"]
+    ]
+    head = ["candidate", "global weight", "mean weight", "most trusted in"]
+    show_table(f"{found['data']['n_rows']:,} rows of {table.name}", head, body)
+    for region in found["regions"]["regions"]:
+        say(f"- {region['sentence']} ({region['share']:.0%} of rows)")
+    say(found["regions"]["sentence"])
+
+
+def explain(
+    model: ModelFile,
+    table: TableFile,
+    row: Annotated[int, typer.Option(help="Which row, counted from 0; negative from the end.")],
+    trust: Trust = False,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Explain the prediction of one row.
+
+    Example: localma explain rent.localma test.csv --row 17
+    """
+    loaded, X = _opened(model, table, trust)
+    if not -X.num_rows <= row < X.num_rows:
+        raise wrong_call(f"--row must be below the {X.num_rows} rows of the table; received {row}.")
+    told = explain_row(loaded, X, row, random_state=seed)
+    if as_json:
+        print_json(told)
+        return
+    body = [
+        [
+            each["name"],
+            _said(each["prediction"]),
+            f"{each['weight']:.3f}",
+            f"{each['global_weight']:.3f}",
+            _said(each["contribution"]),
+        ]
+        for each in told["candidates"]
+    ]
+    head = ["candidate", "says", "weight here", "global weight", "contributes"]
+    show_table(f"Row {told['row']}: {_said(told['prediction'])}", head, body)
+    say(told["sentence"])
+    if told["region"]:
+        say(told["region"])
+
+
+def report(
+    model: ModelFile,
+    test: TableFile,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    target: TargetName = None,
+    title: Annotated[str | None, typer.Option(help="What the page is called.")] = None,
+    control: Annotated[
+        bool, typer.Option(help="Whether to fit the gate over constants, too.")
+    ] = True,
+    seed: Seed = 0,
+    trust: Trust = False,
+) -> None:
+    """Write one page that shows all of it.
+
+    Example: localma report rent.localma test.csv --out report.html
+    """
+    from localma.report import write  # needs an extra of its own
+
+    loaded, X, y, weight = _labelled(model, test, target, trust)
+    found = summarize(loaded, X, y, sample_weight=weight, control=control, random_state=seed)
+    write(found, out, title=title or f"{model.stem} on {test.name}")
+    say(found["verdict"])
+    say(f"wrote {out}")
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, float | int):
+        return number(value)
+    return ", ".join(map(number, value)) if isinstance(value, list) else str(value)
+
+
+def _opened(model: Path, table: Path, trust: bool) -> tuple[Model, Any]:
+    """The model, and the columns of the table that it needs."""
+    loaded = open_model(model, trust=trust)
+    return loaded, needed(loaded, _some_rows(read(table, column_types(loaded)), table))
+
+
+def _labelled(
+    model: Path, table: Path, target: str | None, trust: bool
+) -> tuple[Model, Any, Any, Any]:
+    """The model, its columns of the table, the targets and the weights of the labelled rows."""
+    loaded = open_model(model, trust=trust)
+    rows = _some_rows(read(table, column_types(loaded)), table)
+    name = target or loaded.notes_.get("target")
+    if name is None:
+        raise wrong_call("--target must say which column is the target: the model does not know.")
+    if name not in rows.column_names:
+        raise wrong_call(f"--target: {missing_column(name, rows.column_names)}")
+    missing = rows[name].is_null(nan_is_null=True).to_numpy()
+    rows = _some_rows(rows.filter(~missing), table)
+    weight = loaded.notes_.get("weight")
+    if weight is not None and weight not in rows.column_names:
+        raise InvalidInputError(str(missing_column(weight, rows.column_names)))
+    values = None if weight is None else np.asarray(rows[weight].to_numpy())
+    return loaded, needed(loaded, rows), rows[name].to_numpy(), values
+
+
+def _some_rows(rows: Any, table: Path) -> Any:
+    if rows.num_rows == 0:
+        raise InvalidInputError(f"{table} has no rows to look at; give a table with some.")
+    return rows

@@ -1,0 +1,204 @@
+"""Tables in files: CSV, Parquet, Arrow and JSON Lines, read and written part by part."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from localma._optional import optional
+from localma.cli.app import wrong_call
+from localma.errors import InvalidInputError
+
+FORMATS = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+"""What the end of a file's name says about it; CSV and JSON Lines may end in .gz as well."""
+
+PART_ROWS = 65_536
+PART_BYTES = 16 * 2**20
+NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
+"""What stands for a missing value in a CSV file."""
+
+Types = Mapping[str, Any]
+
+
+def format_of(path: Path) -> str:
+    """Tell the format of a file by its name.
+
+    >>> format_of(Path("rents.csv.gz")), format_of(Path("rents.PARQUET"))
+    ('csv', 'parquet')
+    """
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    packed = suffixes[-1:] == [".gz"]
+    found = FORMATS.get(
+        (suffixes[-2:-1] if packed else suffixes[-1:] or [""])[0] if suffixes else ""
+    )
+    if found is None or (packed and found not in ("csv", "tsv", "jsonl")):
+        raise wrong_call(
+            f"The name of a table must end in {', '.join(FORMATS)} (CSV and JSON Lines also with "
+            f".gz); received {path.name!r}."
+        )
+    return found
+
+
+def read(path: Path, types: Types | None = None) -> Any:
+    """Read a whole table."""
+    arrow = optional("pyarrow", extra="cli")
+    return arrow.concat_tables(list(parts(path, types)), promote_options="default")
+
+
+def parts(path: Path, types: Types | None = None) -> Iterator[Any]:
+    """Tables of some rows each, one after the other; at least one, which may have no rows.
+
+    types : the type of a column, where it is known and the file does not say (CSV, JSON Lines).
+    """
+    arrow = optional("pyarrow", extra="cli")
+    kind = format_of(path)
+    try:
+        reader = _READERS[kind](arrow, path, dict(types or {}))
+        yield from _tables(arrow, reader)
+    except (arrow.ArrowException, OSError) as error:
+        raise InvalidInputError(
+            f"{path} must be a table in the format {kind!r}, and cannot be read: {error}. Look at "
+            "the file, or give it the right suffix."
+        ) from error
+
+
+def _tables(arrow: Any, batches: Iterator[Any]) -> Iterator[Any]:
+    some = False
+    schema = next(batches)
+    for batch in batches:
+        some = True
+        yield arrow.Table.from_batches([batch])
+    if not some:
+        yield schema.empty_table()
+
+
+def _read_csv(arrow: Any, path: Path, types: dict[str, Any], delimiter: str = ",") -> Iterator[Any]:
+    csv = optional("pyarrow.csv", extra="cli")
+    reader = csv.open_csv(
+        arrow.input_stream(str(path), compression="detect"),
+        read_options=csv.ReadOptions(block_size=PART_BYTES),
+        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        convert_options=csv.ConvertOptions(
+            column_types=types, null_values=NULLS, strings_can_be_null=True
+        ),
+    )
+    yield reader.schema
+    yield from reader
+
+
+def _read_tsv(arrow: Any, path: Path, types: dict[str, Any]) -> Iterator[Any]:
+    return _read_csv(arrow, path, types, delimiter="\t")
+
+
+def _read_jsonl(arrow: Any, path: Path, types: dict[str, Any]) -> Iterator[Any]:
+    reading = optional("pyarrow.json", extra="cli")
+    schema = arrow.schema(list(types.items())) if types else None
+    reader = reading.open_json(
+        arrow.input_stream(str(path), compression="detect"),
+        read_options=reading.ReadOptions(block_size=PART_BYTES),
+        parse_options=reading.ParseOptions(explicit_schema=schema),
+    )
+    yield reader.schema
+    yield from reader
+
+
+def _read_parquet(arrow: Any, path: Path, types: dict[str, Any]) -> Iterator[Any]:
+    file = optional("pyarrow.parquet", extra="cli").ParquetFile(path)
+    yield file.schema_arrow
+    yield from file.iter_batches(batch_size=PART_ROWS)
+
+
+def _read_arrow(arrow: Any, path: Path, types: dict[str, Any]) -> Iterator[Any]:
+    ipc = optional("pyarrow.ipc", extra="cli")
+    with arrow.memory_map(str(path)) as source:
+        try:
+            file = ipc.open_file(source)
+        except arrow.ArrowInvalid:
+            stream = ipc.open_stream(source)
+            yield stream.schema
+            yield from stream
+            return
+        yield file.schema
+        yield from (file.get_batch(k) for k in range(file.num_record_batches))
+
+
+_READERS = {
+    "csv": _read_csv,
+    "tsv": _read_tsv,
+    "jsonl": _read_jsonl,
+    "parquet": _read_parquet,
+    "arrow": _read_arrow,
+}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Any]:
+    """Give a function that writes a table at the end of a file.
+
+    The file appears under its name when all is written, and not at all if anything goes wrong.
+    """
+    kind = format_of(path)
+    if path.suffix.lower() == ".gz":
+        raise wrong_call(f"Tables are written unpacked; received {path.name!r}: leave out .gz.")
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(descriptor)
+    writer = _Writer(kind, temporary)
+    try:
+        yield writer.write
+        writer.close()
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        writer.close()
+        os.unlink(temporary)
+        raise
+
+
+class _Writer:
+    """A file of one format, opened when the first table says what its columns are."""
+
+    def __init__(self, kind: str, path: str) -> None:
+        self._kind, self._path = kind, path
+        self._file: Any = None
+
+    def write(self, table: Any) -> None:
+        if self._kind == "jsonl":
+            with open(self._path, "a", encoding="utf-8") as file:
+                file.writelines(
+                    json.dumps(row, default=str, ensure_ascii=False) + "\n"
+                    for row in table.to_pylist()
+                )
+            return
+        if self._file is None:
+            self._file = self._open(table.schema)
+        self._file.write_table(table.cast(self._file.schema) if self._kind == "parquet" else table)
+
+    def _open(self, schema: Any) -> Any:
+        if self._kind == "parquet":
+            return optional("pyarrow.parquet", extra="cli").ParquetWriter(self._path, schema)
+        if self._kind == "arrow":
+            return optional("pyarrow.ipc", extra="cli").new_file(self._path, schema)
+        csv = optional("pyarrow.csv", extra="cli")
+        delimiter = "\t" if self._kind == "tsv" else ","
+        options = csv.WriteOptions(delimiter=delimiter)
+        return csv.CSVWriter(self._path, schema, write_options=options)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

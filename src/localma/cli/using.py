@@ -1,0 +1,125 @@
+"""``localma predict``: new rows scored, part by part, so that files may exceed the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from localma._optional import optional
+from localma.cli.app import AsJson, ModelFile, TableFile, Trust, typer, wrong_call
+from localma.cli.showing import print_json, say
+from localma.cli.tables import parts, writing
+from localma.encoding import TableEncoder
+from localma.errors import InvalidInputError, UntrustedFileError
+from localma.estimators import LocalMAClassifier
+from localma.frames import missing_column
+from localma.persistence import Model, load
+from localma.progress import bar
+
+
+def predict(
+    model: ModelFile,
+    new: TableFile,
+    out: Annotated[Path, typer.Option(help="The table to write.")],
+    keep: Annotated[
+        list[str] | None, typer.Option(help="Columns to copy from the table, such as an id.")
+    ] = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Predict new rows, and say who was trusted.
+
+    Writes the prediction, the weight of each candidate, the support (how like the labelled sample
+    the row is) and the candidates that were asked.
+
+    Example: localma predict rent.localma new.csv --out scored.csv
+    """
+    loaded = open_model(model, trust=trust)
+    rows = 0
+    with ExitStack() as stack:
+        write = stack.enter_context(writing(out))
+        advance = stack.enter_context(bar("rows"))
+        for table in parts(new, column_types(loaded)):
+            write(scored(loaded, table, keep or []))
+            rows += table.num_rows
+            advance(table.num_rows)
+    if as_json:
+        print_json({"rows": rows, "out": str(out), "candidates": list(loaded.candidate_names_)})
+    else:
+        say(f"wrote {rows:,} rows to {out}")
+
+
+def open_model(path: Path, *, trust: bool) -> Model:
+    """Load a model; the way out of distrust is an option here."""
+    try:
+        return load(path, trust=trust)
+    except UntrustedFileError as error:
+        raise InvalidInputError(
+            f"{path} names candidates that run code, or open files or addresses ({error}). Add "
+            "--trust if you trust it."
+        ) from error
+
+
+def column_types(model: Model) -> dict[str, Any]:
+    """Types of the columns as the model knows them, for files that do not say."""
+    arrow = optional("pyarrow", extra="cli")
+    encoder = model.gate_features_.transformer
+    known: dict[str, Any] = {}
+    if isinstance(encoder, TableEncoder):
+        kinds = {"category": arrow.string(), "number": arrow.float64()}
+        known = {c.name: kinds[c.kind] for c in encoder.columns_ if c.kind in kinds}
+    return known | {str(name): arrow.float64() for name in model.gate_features_.hidden}
+
+
+def needed(model: Model, table: Any) -> Any:
+    """The columns of a table that the model was fitted on."""
+    names = [str(name) for name in getattr(model, "feature_names_in_", table.column_names)]
+    for name in names:
+        if name not in table.column_names:
+            raise InvalidInputError(str(missing_column(name, table.column_names)))
+    return table.select(names)
+
+
+def scored(model: Model, table: Any, keep: list[str]) -> Any:
+    """Predictions, weights, support and who was asked, a row per row of the table."""
+    arrow = optional("pyarrow", extra="cli")
+    for name in keep:
+        if name not in table.column_names:
+            raise wrong_call(f"--keep: {missing_column(name, table.column_names)}")
+    columns = {name: table[name] for name in keep}
+    for name, values in _results(model, needed(model, table)):
+        columns[name] = arrow.array(values)
+    return arrow.table(columns)
+
+
+def _results(model: Model, X: Any) -> Iterator[tuple[str, Any]]:
+    names = model.candidate_names_
+    if X.num_rows == 0:
+        weights, support = np.empty((0, len(names))), np.empty(0)
+    else:
+        weights, support = model.predict_weights(X, return_support=True)
+    yield from _predictions(model, X)
+    for m, name in enumerate(names):
+        yield f"weight_{name}", weights[:, m]
+    yield "support", support
+    asked = np.asarray(weights) != 0
+    yield "asked", [";".join(n for n, a in zip(names, row, strict=True) if a) for row in asked]
+
+
+def _predictions(model: Model, X: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(model, LocalMAClassifier):
+        classes = model.classes_
+        chances = model.predict_proba(X) if X.num_rows else np.empty((0, len(classes)))
+        yield "prediction", classes[chances.argmax(axis=1)] if X.num_rows else classes[:0]
+        for k, label in enumerate(classes.tolist()):
+            yield f"p_{label}", chances[:, k]
+        return
+    values = model.predict(X) if X.num_rows else np.empty(0)
+    if values.ndim == 1:
+        yield "prediction", values
+    else:
+        yield from ((f"prediction_{k}", column) for k, column in enumerate(values.T))

@@ -1,0 +1,244 @@
+"""Any table as numbers for the gate: categories, dates and missing values, saved without pickle."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from localma.errors import FileFormatError, InvalidInputError
+from localma.frames import missing_column
+
+Array = NDArray[np.floating]
+
+MOST_LEVELS = 30
+"""Categories that get a column of their own; the rarest share none, as unseen ones do."""
+FEWEST_ROWS = 5
+"""Rows that a category must have to get a column of its own."""
+YEAR, WEEK = 365.2425, 7.0
+"""Days after which dates come round again."""
+
+
+@dataclass(frozen=True)
+class EncodedColumn:
+    """How one column becomes numbers.
+
+    kind : "number", "category" or "date"; fill : what a missing number or day becomes;
+    has_missing : whether a column says that it was missing; levels : categories with a column.
+    """
+
+    name: str
+    kind: str
+    fill: float = 0.0
+    has_missing: bool = False
+    levels: list[str] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the numbers that it becomes."""
+        flag = [f"{self.name} is missing"] if self.has_missing else []
+        if self.kind == "category":
+            return [f"{self.name} is {level}" for level in self.levels] + flag
+        if self.kind == "date":
+            cycles = [f"{self.name}, {c}" for c in ("year sin", "year cos", "week sin", "week cos")]
+            return [self.name, *cycles, *flag]
+        return [self.name, *flag]
+
+    def encode(self, series: Any) -> Array:
+        """Numbers of a column: (n, number of names)."""
+        missing = _missing(series)
+        flag = [missing.astype(np.float64)] if self.has_missing else []
+        if self.kind == "category":
+            texts = np.array(_texts(series), dtype=object)
+            parts = [((texts == level) & ~missing).astype(np.float64) for level in self.levels]
+        elif self.kind == "date":
+            parts = _date_parts(np.where(missing, self.fill, _days(series, self.name)))
+        else:
+            parts = [np.where(missing, self.fill, _numbers(series, self.name))]
+        return np.column_stack([*parts, *flag]) if parts or flag else np.empty((len(missing), 0))
+
+
+class TableEncoder(TransformerMixin, BaseEstimator):
+    """Turn the columns of a data frame into finite numbers, for `gate_features`.
+
+    Numbers and truth values stay as they are, missing ones become the median. A category becomes a
+    column per frequent level; a date its day, and where it stands in the year and in the week.
+    Whether a value was missing is a column of its own where that happened. Columns that tell rows
+    nothing, constants and texts that are nearly all different, are left out, in `left_out_`.
+
+    Unlike other transformers it is saved with the model, and needs no trust.
+
+    Parameters
+    ----------
+    features : list of str, optional
+        The columns to use; by default all.
+
+    Attributes
+    ----------
+    columns_ : list of EncodedColumn
+    left_out_ : dict of str -> str
+        Columns that are not used, and why.
+
+    Examples
+    --------
+    >>> import polars
+    >>> table = polars.DataFrame({"area": [50.0, None, 80.0], "city": ["a", "b", "a"]})
+    >>> encoder = TableEncoder().fit(table)
+    >>> encoder.get_feature_names_out().tolist()
+    ['area', 'area is missing']
+    >>> encoder.transform(table).tolist()
+    [[50.0, 0.0], [65.0, 1.0], [80.0, 0.0]]
+    """
+
+    def __init__(self, features: list[str] | None = None) -> None:
+        self.features = features
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Look at the columns of a data frame with n rows."""
+        frame = _frame(X)
+        wanted = list(frame.columns) if self.features is None else list(self.features)
+        self.left_out_: dict[str, str] = {}
+        self.columns_: list[EncodedColumn] = []
+        for name in wanted:
+            column = _look_at(name, _column(frame, name))
+            if isinstance(column, str):
+                self.left_out_[name] = column
+            else:
+                self.columns_.append(column)
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """Numbers: (n, p)."""
+        check_is_fitted(self)
+        frame = _frame(X)
+        parts = [column.encode(_column(frame, column.name)) for column in self.columns_]
+        return np.hstack([np.empty((len(frame), 0)), *parts])
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Names of the numbers: (p,)."""
+        check_is_fitted(self)
+        return np.array([name for column in self.columns_ for name in column.names], dtype=object)
+
+    def recipe(self) -> dict[str, Any]:
+        """What was learnt, in JSON."""
+        check_is_fitted(self)
+        return {"columns": [asdict(c) for c in self.columns_], "left_out": self.left_out_}
+
+    @classmethod
+    def from_recipe(cls, recipe: Any) -> Self:
+        """Take back what `recipe` gave; no code of anybody's runs."""
+        encoder = cls()
+        try:
+            used = [column["name"] for column in recipe["columns"]]
+            encoder.features = [*used, *recipe["left_out"]]  # for a refit
+            encoder.columns_ = [_restored(column) for column in recipe["columns"]]
+            encoder.left_out_ = {str(k): str(v) for k, v in recipe["left_out"].items()}
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise FileFormatError(
+                f"The encoding of the gate's inputs has an unknown form ({error!r}). Save the "
+                "model again."
+            ) from error
+        return encoder
+
+
+def _restored(saved: dict[str, Any]) -> EncodedColumn:
+    column = EncodedColumn(**saved)
+    levels = isinstance(column.levels, list) and all(isinstance(x, str) for x in column.levels)
+    if column.kind not in ("number", "category", "date") or not levels:
+        raise ValueError(column)
+    return EncodedColumn(
+        str(column.name), column.kind, float(column.fill), bool(column.has_missing), column.levels
+    )
+
+
+def _frame(X: Any) -> nw.DataFrame[Any]:
+    frame = nw.from_native(X, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        raise InvalidInputError(
+            f"TableEncoder takes a data frame with named columns; received a {type(X).__name__}. "
+            "Pass a pandas or polars frame, or leave gate_features= out for plain numbers."
+        )
+    return frame
+
+
+def _column(frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:
+    if name not in frame.columns:
+        raise missing_column(name, frame.columns)
+    return frame[name]
+
+
+def _look_at(name: str, series: Any) -> EncodedColumn | str:
+    """How a column becomes numbers, or why it cannot."""
+    missing = _missing(series)
+    flagged = bool(missing.any())
+    if missing.all():
+        return "all values are missing"
+    if series.dtype.is_numeric() or series.dtype == nw.Boolean:
+        present = _numbers(series, name)[~missing]
+        if np.ptp(present) == 0 and not flagged:
+            return "all values are the same"
+        return EncodedColumn(name, "number", float(np.median(present)), flagged)
+    if series.dtype in (nw.Date, nw.Datetime):
+        days = _days(series, name)[~missing]
+        if np.ptp(days) == 0 and not flagged:
+            return "all values are the same"
+        return EncodedColumn(name, "date", float(np.median(days)), flagged)
+    texts = [text for text, gone in zip(_texts(series), missing, strict=True) if not gone]
+    return _look_at_texts(name, texts, flagged)
+
+
+def _look_at_texts(name: str, texts: list[str], flagged: bool) -> EncodedColumn | str:
+    counts = Counter(texts)
+    if len(counts) == 1 and not flagged:
+        return "all values are the same"
+    frequent = [level for level, rows in counts.most_common(MOST_LEVELS) if rows >= FEWEST_ROWS]
+    if not frequent and not flagged:
+        return "nearly all values are different"
+    # The last level of a column whose levels are all frequent says what the others say already,
+    # but shrinkage treats levels alike only if each has its column.
+    return EncodedColumn(name, "category", 0.0, flagged, sorted(frequent))
+
+
+def _missing(series: Any) -> NDArray[np.bool_]:
+    missing = np.asarray(series.is_null().to_numpy(), dtype=bool)
+    if series.dtype.is_float():
+        missing = missing | ~np.isfinite(np.asarray(series.to_numpy(), dtype=np.float64))
+    return missing
+
+
+def _texts(series: Any) -> list[str]:
+    return [str(value) for value in series.to_list()]
+
+
+def _numbers(series: Any, name: str) -> Array:
+    """A column of numbers, or of texts that read as numbers."""
+    try:
+        return np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    except Exception as error:  # each library of frames raises its own
+        raise InvalidInputError(
+            f"Column {name!r} held numbers when the model was fitted; now it is of type "
+            f"{series.dtype} ({error}). Give it numbers again."
+        ) from error
+
+
+def _days(series: Any, name: str) -> Array:
+    """Days since 1970, with fractions; texts are read as ISO dates."""
+    try:
+        moments = np.asarray(series.to_numpy()).astype("datetime64[ms]")
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"Column {name!r} held dates when the model was fitted; now it is of type "
+            f"{series.dtype} ({error}). Give it dates such as 2024-05-31 again."
+        ) from error
+    return moments.astype(np.int64) / 86_400_000.0
+
+
+def _date_parts(days: Array) -> list[Array]:
+    angles = [2.0 * np.pi * days / cycle for cycle in (YEAR, WEEK)]
+    return [days, *(turn(angle) for angle in angles for turn in (np.sin, np.cos))]

@@ -1,0 +1,437 @@
+"""The command line: files in, files out, as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pa = pytest.importorskip("pyarrow")
+csv = pytest.importorskip("pyarrow.csv")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+from typer.testing import CliRunner  # noqa: E402
+
+from localma import load  # noqa: E402
+from localma.cli import app  # noqa: E402
+from localma.cli import tables as files  # noqa: E402
+
+
+def make_table(n, seed=0):
+    """Rents; north is right above 80 square metres, south below."""
+    rng = np.random.default_rng(seed)
+    area = rng.uniform(20, 150, n).round(1)
+    district = rng.choice(["Xuhui", "Pudong", "Jingan"], n)
+    rent = 50 * area + np.where(district == "Pudong", -800.0, 800.0) + rng.normal(0, 100, n)
+    large = area > 80
+    rooms = [None if k % 9 == 0 else int(k % 4) + 1 for k in range(n)]
+    days = np.datetime64("2024-01-01") + rng.integers(0, 300, n)
+    return pa.table(
+        {
+            "id": [f"row {k}" for k in range(n)],
+            "area": area,
+            "rooms": rooms,
+            "district": district,
+            "listed": days,
+            "pred_north": rent + np.where(large, 0.0, 1500.0) + rng.normal(0, 100, n),
+            "pred_south": rent - np.where(large, 1500.0, 0.0) + rng.normal(0, 100, n),
+            "rent": rent,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with tables and a fitted model, as the examples in the help have them."""
+    folder = tmp_path_factory.mktemp("cli")
+    table = make_table(500)
+    csv.write_csv(table[:300], folder / "train.csv")
+    csv.write_csv(table[300:], folder / "test.csv")
+    csv.write_csv(table[300:].drop_columns(["rent"]), folder / "new.csv")
+    here = Path.cwd()
+    os.chdir(folder)
+    try:
+        call(
+            "fit",
+            "train.csv",
+            "--target",
+            "rent",
+            "--predictions",
+            "pred_*",
+            "--out",
+            "rent.localma",
+        )
+    finally:
+        os.chdir(here)
+    return folder
+
+
+@pytest.fixture
+def inside(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def call(*arguments, code=0):
+    """Call the program in this process, as `main` does but for the last resort."""
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    if result.exit_code != code:
+        raise AssertionError(f"exit code {result.exit_code}: {result.output}{result.exception!r}")
+    return result
+
+
+def program(*arguments, **options):
+    """Call the program as another process."""
+    return subprocess.run(
+        [sys.executable, "-m", "localma", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **options,
+    )
+
+
+def test_fit_says_who_is_trusted_and_what_the_gate_sees(inside, tmp_path):
+    out = tmp_path / "again.localma"
+    words = call(
+        "fit", "train.csv", "--target", "rent", "--predictions", "pred_*", "--out", out
+    ).output
+    assert "pred_north" in words
+    assert "Local weights pay" in words.replace("\n", " ")
+    assert "does not see 'id': nearly all values are different" in words.replace("\n", " ")
+    model = load(out)
+    assert model.notes_["target"] == "rent"
+    assert model.candidate_names_ == ("pred_north", "pred_south")
+    seen = [column.name for column in model.gate_features_.transformer.columns_]
+    assert seen == ["area", "rooms", "district", "listed"]
+
+
+def test_fit_in_json(inside, tmp_path):
+    out = tmp_path / "again.localma"
+    arguments = ["--features", "area,district", "--gate", "global", "--json"]
+    told = json.loads(
+        call(
+            "fit", "train.csv", "--target", "rent", "--predictions", "pred_*", "--out", out,
+            *arguments,
+        ).output
+    )  # fmt: skip
+    assert told["features"] == ["area", "district"]
+    assert told["verdict"] is None
+    assert sum(told["candidates"].values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".arrow", ".jsonl"])
+def test_predict_from_and_to_every_format(inside, tmp_path, suffix):
+    table = files.read(inside / "new.csv")
+    with files.writing(tmp_path / f"new{suffix}") as write:
+        write(table)
+    out = tmp_path / f"scored{suffix}"
+    call("predict", "rent.localma", tmp_path / f"new{suffix}", "--out", out, "--keep", "id")
+    scored = files.read(out)
+    model = load("rent.localma")
+    X = table.select(list(model.feature_names_in_))
+    assert scored["prediction"].to_numpy() == pytest.approx(model.predict(X), rel=1e-6)
+    weights = np.column_stack([scored[f"weight_{n}"].to_numpy() for n in model.candidate_names_])
+    assert weights == pytest.approx(model.predict_weights(X), abs=1e-6)
+    assert scored["id"].to_pylist() == table["id"].to_pylist()
+    assert set(scored["asked"].to_pylist()) <= {"pred_north;pred_south", "pred_north", "pred_south"}
+    assert scored["support"].to_numpy().max() <= 1
+
+
+def test_predict_goes_through_a_file_in_parts(inside, tmp_path, monkeypatch):
+    whole, parted = tmp_path / "whole.parquet", tmp_path / "parted.parquet"
+    call("predict", "rent.localma", "new.csv", "--out", whole)
+    monkeypatch.setattr(files, "PART_BYTES", 2000)
+    assert len(list(files.parts(inside / "new.csv"))) > 5
+    call("predict", "rent.localma", "new.csv", "--out", parted)
+    assert parquet.read_table(parted).equals(parquet.read_table(whole))
+
+
+def test_predict_without_rows(inside, tmp_path):
+    csv.write_csv(make_table(3)[:0], tmp_path / "none.csv")
+    call("predict", "rent.localma", tmp_path / "none.csv", "--out", tmp_path / "out.parquet")
+    empty = parquet.read_table(tmp_path / "out.parquet")
+    assert empty.num_rows == 0
+    assert "weight_pred_north" in empty.column_names
+
+
+def test_categories_that_were_not_seen_and_missing_values(inside, tmp_path):
+    table = make_table(3).set_column(3, "district", pa.array(["Xuhui", "nowhere", None]))
+    csv.write_csv(table, tmp_path / "odd.csv")
+    call("predict", "rent.localma", tmp_path / "odd.csv", "--out", tmp_path / "out.csv")
+    assert np.isfinite(files.read(tmp_path / "out.csv")["prediction"].to_numpy()).all()
+
+
+def test_evaluate_tells_the_best(inside):
+    words = call("evaluate", "rent.localma", "test.csv").output
+    assert "equal weights" in words
+    assert "what the candidates say matters" in words.replace("\n", " ")
+    found = json.loads(
+        call("evaluate", "rent.localma", "test.csv", "--no-control", "--json").output
+    )
+    losses = {entry["kind"]: entry["loss"]["value"] for entry in found["entries"]}
+    assert losses["local"] < 0.5 * losses["global"]
+    assert found["entries"][found["best"]]["kind"] == "local"
+
+
+def test_weights_and_explain(inside):
+    words = call("weights", "rent.localma", "test.csv").output.replace("\n", " ")
+    assert "pred_north is trusted most where area > 80" in words
+    told = json.loads(call("explain", "rent.localma", "test.csv", "--row", "17", "--json").output)
+    contributions = [each["contribution"] for each in told["candidates"]]
+    assert sum(contributions) == pytest.approx(told["prediction"])
+    assert "Row 17" in call("explain", "rent.localma", "test.csv", "--row", "17").output
+
+
+def test_report_is_written(inside, tmp_path):
+    pytest.importorskip("jinja2")
+    out = tmp_path / "report.html"
+    call("report", "rent.localma", "test.csv", "--out", out, "--no-control")
+    page = out.read_text(encoding="utf-8")
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    assert "pred_north" in page
+
+
+def test_cache_is_shown_and_cleaned(tmp_path):
+    assert "nothing is cached" in call("cache", "--folder", tmp_path).output
+    assert json.loads(call("cache", "--folder", tmp_path, "--json").output) == []
+    assert "freed 0.0 KiB" in call("cache", "--folder", tmp_path, "--clean").output
+
+
+@pytest.mark.parametrize(
+    "command", ["fit", "predict", "evaluate", "weights", "explain", "report", "cache", "demo"]
+)
+def test_the_example_in_each_help_runs(inside, command):
+    needed = {"report": "jinja2", "demo": "matplotlib"}.get(command)
+    if needed:
+        pytest.importorskip(needed)
+    words = " ".join(call(command, "--help").output.split())
+    example = re.search(r"Example: localma (.*?) (?=╭|Arguments|Options)", words).group(1)
+    call(*[argument.strip("'") for argument in example.split()])
+
+
+# --- classification, weights, groups, time ---
+
+
+def label_table(n, seed=1):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, n)
+    truth = 1 / (1 + np.exp(-4 * x))
+    y = np.where(rng.uniform(size=n) < truth, "yes", "no")
+    return pa.table(
+        {
+            "x": x,
+            "p_a": np.where(x > 0, truth, 0.5),
+            "p_b": np.where(x > 0, 0.5, truth),
+            "exposure": rng.uniform(0.5, 1, n),
+            "shop": rng.integers(0, 12, n),
+            "day": np.arange(n),
+            "answer": y,
+        }
+    )
+
+
+def test_classification_by_the_target(tmp_path):
+    parquet.write_table(label_table(300), tmp_path / "train.parquet")
+    out = tmp_path / "answer.localma"
+    options = ["--weight", "exposure", "--group", "shop", "--features", "x"]
+    call(
+        "fit", tmp_path / "train.parquet", "--target", "answer", "--predictions", "p_*",
+        "--out", out, *options,
+    )  # fmt: skip
+    model = load(out)
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert model.notes_["weight"] == "exposure"
+    scored = tmp_path / "scored.jsonl"
+    call("predict", out, tmp_path / "train.parquet", "--out", scored)
+    first = json.loads(scored.read_text().splitlines()[0])
+    assert first["p_no"] + first["p_yes"] == pytest.approx(1)
+    assert first["prediction"] in ("no", "yes")
+
+
+def test_time_judges_on_later_rows(tmp_path):
+    table = label_table(300)
+    parquet.write_table(
+        table.take(np.random.default_rng(0).permutation(300)), tmp_path / "t.parquet"
+    )
+    out = tmp_path / "answer.localma"
+    told = json.loads(
+        call(
+            "fit", tmp_path / "t.parquet", "--target", "answer", "--predictions", "p_*", "--time",
+            "day", "--features", "x", "--out", out, "--json",
+        ).output
+    )  # fmt: skip
+    assert told["features"] == ["x"]
+    assert told["gain"]["standard_error"] > 0
+
+
+def test_a_column_per_class(tmp_path):
+    rng = np.random.default_rng(0)
+    chances = rng.dirichlet(np.ones(3), size=(2, 200))
+    labels = np.array(["a", "b", "c"])
+    table = {
+        f"{model}_{label}": chances[m, :, k]
+        for m, model in enumerate(("north", "south"))
+        for k, label in enumerate(labels)
+    }
+    y = labels[[rng.choice(3, p=p) for p in chances[0]]]
+    csv.write_csv(pa.table({**table, "x": rng.normal(size=200), "y": y}), tmp_path / "t.csv")
+    call(
+        "fit", tmp_path / "t.csv", "--target", "y", "--predictions", "north_*", "--predictions",
+        "south_*", "--out", tmp_path / "m.localma", "--gate", "global",
+    )  # fmt: skip
+    model = load(tmp_path / "m.localma")
+    assert model.candidate_names_ == ("north", "south")
+    assert model.global_weights_[0] > 0.6
+
+
+# --- models that run ---
+
+
+def test_models_of_a_toml_file(inside, tmp_path):
+    pytest.importorskip("onnxruntime")
+    skl2onnx = pytest.importorskip("skl2onnx")
+    from sklearn.linear_model import LinearRegression
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2)).astype(np.float32)
+    onnx = skl2onnx.to_onnx(LinearRegression().fit(X, X[:, 0]), X[:1])
+    (tmp_path / "first.onnx").write_bytes(onnx.SerializeToString())
+    (tmp_path / "pool.toml").write_text(
+        '[first]\nfile = "first.onnx"\ninputs = ["a", "b"]\n[guess]\ncolumn = "g"\n'
+    )
+    table = pa.table(
+        {"a": X[:, 0], "b": X[:, 1], "g": X[:, 1], "y": np.where(X[:, 1] > 0, X[:, 0], X[:, 1])}
+    )
+    parquet.write_table(table, tmp_path / "t.parquet")
+    out = tmp_path / "m.localma"
+    call(
+        "fit", tmp_path / "t.parquet", "--target", "y", "--models", tmp_path / "pool.toml",
+        "--out", out, "--features", "a,b",
+    )  # fmt: skip
+    refused = call("predict", out, tmp_path / "t.parquet", "--out", tmp_path / "s.csv", code=1)
+    assert "--trust" in str(refused.exception)
+    call("predict", out, tmp_path / "t.parquet", "--out", tmp_path / "s.csv", "--trust")
+    y = files.read(tmp_path / "s.csv")["prediction"].to_numpy()
+    assert np.corrcoef(y, table["y"].to_numpy())[0, 1] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[a]\nimport = "os:getcwd"\n', "add --trust"),
+        ('[a]\nurl = "http://127.0.0.1:9/x"\n', "add --trust"),
+        ('[a]\nfile = "x.onnx"\ncolumn = "y"\n', "must have one of"),
+        ("a = 1\n", "a table per candidate"),
+        ("[a\n", "must be a TOML file"),
+        ('[a]\nfile = "model.pkl"\n', "pickled code"),
+        ('[a]\ncolumn = "g"\nnonsense = 1\n', "nonsense"),
+    ],
+)
+def test_pools_that_are_wrong(inside, tmp_path, text, words):
+    (tmp_path / "pool.toml").write_text(text)
+    told = call(
+        "fit", "train.csv", "--target", "rent", "--models", tmp_path / "pool.toml", "--out", "x",
+        code=2,
+    )  # fmt: skip
+    assert words in " ".join(told.output.replace("│", " ").split())
+
+
+# --- what goes wrong ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fit", "none.csv"], "does not exist"),
+        (["fit", "train.csv", "--target", "rents"], "did you mean 'rent'"),
+        (["fit", "train.csv", "--target", "rent", "--predictions", "p*q"], "no column 'p*q'"),
+        (["fit", "train.csv", "--target", "rent", "--gate", "loca"], "--gate must be one of"),
+        (["fit", "train.csv", "--target", "rent", "--loss", "squard"], "did you mean"),
+        (["fit", "train.csv", "--target", "rent", "--features", "arae"], "did you mean 'area'"),
+        (["fit", "train.csv", "--target", "rent", "--features", "rent"], "neither a feature"),
+        (["fit", "train.csv", "--target", "rent", "--task", "rank"], "--task must be"),
+    ],
+)  # fmt: skip
+def test_wrong_calls_end_with_two(inside, arguments, words):
+    arguments = list(arguments)
+    if "--predictions" not in arguments:
+        arguments += ["--predictions", "pred_*"]
+    told = call(*arguments, "--out", "x.localma", code=2)
+    assert words in " ".join(told.output.replace("│", " ").split())
+    assert not Path("x.localma").exists()
+
+
+@pytest.mark.parametrize("name", ["table.xls", "table", "table.parquet.gz"])
+def test_names_of_tables(name):
+    with pytest.raises(Exception, match="must end in"):
+        files.format_of(Path(name))
+
+
+def test_no_traceback_and_code_one(folder, tmp_path):
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(b"PAR1 no")
+    done = program("predict", folder / "rent.localma", broken, "--out", tmp_path / "s.csv")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "must be a table in the format 'parquet'" in done.stderr
+    assert os.listdir(tmp_path) == ["broken.parquet"]
+
+
+def test_a_column_that_is_not_there(folder, tmp_path):
+    csv.write_csv(make_table(5).drop_columns(["pred_south"]), tmp_path / "new.csv")
+    done = program(
+        "predict", folder / "rent.localma", tmp_path / "new.csv", "--out", "s.csv", cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert "no column 'pred_south'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "s.csv").exists()
+
+
+def test_an_unexpected_error_is_a_sentence(folder, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import localma.persistence as p\n"
+        "def load(*a, **k): raise ZeroDivisionError('by zero')\n"
+        "p.load = load\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    done = program(
+        "predict", folder / "rent.localma", folder / "new.csv", "--out", "s.csv",
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "unexpected ZeroDivisionError" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_control_c_leaves_no_half_written_file(folder, tmp_path):
+    big = tmp_path / "big.csv"
+    csv.write_csv(pa.concat_tables([make_table(4000)] * 100), big)
+    out = tmp_path / "scored.csv"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "localma", "predict", folder / "rent.localma", big, "--out", out],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    partial: list[Path] = []
+    deadline = time.monotonic() + 60
+    while not partial and process.poll() is None and time.monotonic() < deadline:
+        partial = [path for path in tmp_path.glob(".scored.csv.*") if path.stat().st_size]
+        time.sleep(0.01)
+    assert partial, "the work was over before it could be interrupted"
+    process.send_signal(signal.SIGINT)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 130  # what shells expect of a program that was interrupted
+    assert "Traceback" not in words
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["big.csv"]
