@@ -1,5 +1,27 @@
-"""Without the packages of the command line, its module cannot be searched for doctests."""
+"""Without the packages of an extra, the modules that use it cannot be searched for doctests."""
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("typer") else ["src/localma/cli.py"]
+NEEDED = {
+    "src/localma/cli": "typer",
+    "src/localma/encoding.py": "polars",
+    "src/localma/backbones/augment.py": "torch",
+    "src/localma/backbones/efficientnet_lite.py": "torch",
+    "src/localma/backbones/gate_networks.py": "torch",
+    "src/localma/backbones/images.py": "torch",
+    "src/localma/backbones/mobilenet_v1.py": "torch",
+    "src/localma/backbones/registry.py": "torch",
+    "src/localma/backbones/small_cnn.py": "torch",
+    "src/localma/candidates/cached.py": "pyarrow",
+    "src/localma/candidates/skops_.py": "skops",
+    "src/localma/candidates/torch_.py": "torch",
+    "src/localma/gates/image.py": "accelerate",
+    "src/localma/gates/module.py": "accelerate",
+    "src/localma/gates/_text_encoder.py": "torch",
+    "src/localma/gates/_torch_checkpoint.py": "torch",
+    "src/localma/gates/_torch_inputs.py": "torch",
+    "src/localma/gates/_torch_network.py": "torch",
+    "src/localma/gates/_torch_training.py": "accelerate",
+    "src/localma/onnx_export.py": "onnx",
+}
+collect_ignore = [path for path, package in NEEDED.items() if find_spec(package) is None]

@@ -147,6 +147,9 @@ def main() -> int:
     except LocalMAError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted: what is done is kept; the same command goes on", file=sys.stderr)
+        return 130
     return 0
 
 

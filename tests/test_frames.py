@@ -15,6 +15,7 @@ from localma.frames import (
     column_values,
     dense,
     drop_columns,
+    is_table,
     n_rows,
     pick_columns,
     positions_of,
@@ -127,3 +128,53 @@ def test_columns_need_two_dimensions() -> None:
         InvalidInputError, match=r"X is a list: state the inputs as a function of X"
     ):
         pick_columns(["a"], [0])
+
+
+@pytest.mark.parametrize(
+    ("X", "table"),
+    [
+        (VALUES, True),
+        (VALUES[0], True),  # which scikit-learn refuses with words of its own
+        (VALUES.astype(object), True),
+        (sparse.csr_array(VALUES), True),
+        (VALUES.tolist(), True),
+        ([VALUES[0], VALUES[1]], True),
+        ([1, 2.0], True),
+        (VALUES[:, :, None], False),
+        (np.array(["a", "b"]), False),
+        (["a", "b"], False),
+        ([[1, 2], [3]], False),
+        ([["a"], ["b"]], False),
+        ([VALUES, VALUES], False),
+        ([{"x": 1.0}], False),
+    ],
+)
+def test_what_reads_as_a_table(X: Any, table: bool) -> None:
+    assert is_table(X) is table
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_a_frame_is_a_table_and_a_series_of_texts_is_none(kind: str) -> None:
+    assert is_table(frame(kind))
+    if kind == "pandas":
+        assert not is_table(pytest.importorskip("pandas").Series(["a", "b"]))
+
+
+def test_rows_of_data_sets_and_tensors() -> None:
+    data = pytest.importorskip("torch.utils.data")
+    torch = pytest.importorskip("torch")
+    rows = np.array([2, 0])
+    tensor = torch.as_tensor(VALUES)
+    assert_array_equal(take_rows(tensor, rows), VALUES[rows])
+    items = data.TensorDataset(tensor)
+    assert_array_equal(take_rows(items, rows)[0][0], VALUES[2])
+    assert n_rows(take_rows(items, slice(1, 4))) == 3
+    assert not is_table(tensor)
+    assert not is_table(items)
+
+
+def test_rows_of_hugging_face_data() -> None:
+    items = pytest.importorskip("datasets").Dataset.from_dict({"text": ["a", "b", "c"]})
+    assert list(take_rows(items, np.array([2, 0]))["text"]) == ["c", "a"]
+    assert n_rows(take_rows(items, slice(0, 2))) == 2
+    assert not is_table(items)

@@ -11,12 +11,13 @@ import localma
 
 PACKAGE = Path(localma.__file__).parent
 LAYERS = [
-    {"errors", "_optional"},
-    {"frames", "imports", "folds", "losses", "selection"},
+    {"errors", "_optional", "_transformers", "progress", "whole_files", "wording"},
+    {"frames", "arrow_rows", "imports", "folds", "losses", "selection", "backbones"},
+    {"encoding"},
     {"combine", "candidates", "features"},
     {"gates"},
     {"estimators"},
-    {"inspection", "persistence"},
+    {"inspection", "persistence", "onnx_export"},
     {"demo"},
     {"cli"},
     {"__main__"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from localma.candidates import Column, CrossFitted, as_candidate
 from localma.estimators import LocalMAClassifier, LocalMARegressor
+from localma.onnx_export import export_onnx
 from localma.persistence import load
 
 __version__ = "0.1.0"
@@ -14,5 +15,6 @@ __all__ = [
     "LocalMAClassifier",
     "LocalMARegressor",
     "as_candidate",
+    "export_onnx",
     "load",
 ]

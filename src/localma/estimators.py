@@ -26,12 +26,13 @@ from sklearn.utils.validation import (
 )
 
 from localma.candidates import Pool
+from localma.candidates.given import check_same_index
 from localma.candidates.outputs import Task
 from localma.combine import local_average
 from localma.errors import InvalidInputError, unknown_name
 from localma.features import GateFeatures
 from localma.folds import Fold, make_folds
-from localma.frames import CONTAINERS, column_names, n_rows, named_columns
+from localma.frames import CONTAINERS, column_names, is_table, n_rows, named_columns
 from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate
 from localma.losses import Loss, check_predictions, check_targets, get_loss, is_registered, try_loss
 from localma.selection import LocalityGain
@@ -112,8 +113,9 @@ class _LocalMA(BaseEstimator):
         random = check_random_state(self.random_state)
         gate = self._make_gate(random)
         y = self._check_target(y)  # first, since it forgets the names of features
-        X = self._check_inputs(X, reset=True)
+        X = self._check_inputs(X, reset=True, raw=gate.raw_inputs)
         _check_rows(n_rows(X), len(y))
+        check_same_index(predictions, X)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
             if not sample_weight.any():
@@ -122,8 +124,11 @@ class _LocalMA(BaseEstimator):
                 )
         pool = None if self.candidates is None else Pool(self.candidates, task=self._task).expand(X)
         hidden = () if pool is None else pool.prediction_columns(X)
-        self.gate_features_ = GateFeatures(self.gate_features, hidden).fit(X, y)
-        inputs = self.gate_features_.transform(X)
+        self.gate_features_ = GateFeatures(
+            self.gate_features, hidden, raw=gate.raw_inputs, needed=gate.needs_inputs
+        )
+        self.gate_features_.fit(X, y)
+        inputs = self.gate_features_.transform(X, in_parts=gate.reads_in_parts(len(y)))
         if pool is None:
             self.pool_ = None
             P = self._read(predictions, y)
@@ -261,12 +266,32 @@ class _LocalMA(BaseEstimator):
         own = gate.get_params(deep=False).get("cv")
         classification = self._task == "classification"
         cv = self.cv if own is None else own
-        return make_folds(cv, y, groups, classification=classification, random_state=random)
+        only_first = (
+            isinstance(gate, ShrunkGate)
+            and gate.holds_out(len(y))
+            and not (pool is not None and pool.has_own_models)
+        )
+        return make_folds(
+            cv,
+            y,
+            groups,
+            classification=classification,
+            random_state=random,
+            only_first=only_first,
+        )
 
-    def _check_inputs(self, X: Any, *, reset: bool) -> Any:
-        """Record or check the features' names and number; plain numbers become an array."""
+    def _check_inputs(self, X: Any, *, reset: bool, raw: bool = False) -> Any:
+        """Record or check the features' names and number; plain numbers become an array.
+
+        What is no table (texts, images, data sets) passes as it is, if the gate takes it.
+        """
         if not reset:
             check_is_fitted(self)
+            raw = self.gate_.raw_inputs
+        if raw and not is_table(X):
+            if reset:
+                self.__dict__.pop("n_features_in_", None)
+            return X
         if self.gate_features is None and column_names(X) is None:
             return validate_data(self, X, reset=reset)
         return validate_data(self, X, reset=reset, skip_check_array=True)
@@ -318,10 +343,13 @@ class _LocalMA(BaseEstimator):
     ) -> None:
         outputs, targets = self._gate_outputs(P, y)
         self._check_domains(outputs, targets)
-        constant = GlobalGate().fit(
-            inputs, outputs, targets, loss=self.loss_, sample_weight=sample_weight
-        )
+        # A global gate finds these very weights itself; to solve twice would double its cost.
+        constant = gate if isinstance(gate, GlobalGate) else GlobalGate()
+        constant.fit(inputs, outputs, targets, loss=self.loss_, sample_weight=sample_weight)
         self.global_weights_ = constant.weights_
+        if constant is gate:
+            self.gate_ = constant
+            return
         self.gate_ = gate.fit(
             inputs,
             outputs,
@@ -344,9 +372,6 @@ class _LocalMA(BaseEstimator):
         if not is_registered(self.loss_):
             try_loss(self.loss_, targets, outputs.mean(axis=1))
 
-    def _weights(self, X: Any) -> Array:
-        return self.gate_.predict_weights(self.gate_features_.transform(X))
-
     def _ask(self, X: Any, only: Mask | None = None) -> Array:
         """Predictions of the pool: (n, M) or (n, M, K)."""
         if self.pool_ is None:
@@ -366,12 +391,14 @@ class _LocalMA(BaseEstimator):
     def _mixture(self, X: Any, predictions: Any) -> Array:
         """The localized average ``sum_m w_m(x) f_m(x)``: (n,) or (n, K)."""
         X = self._check_inputs(X, reset=False)
-        W = self._weights(X)
+        inputs = self.gate_features_.transform(X)
         if predictions is not None:
-            return local_average(W, self._given(predictions, n_rows(X), self._classes(None)))
+            check_same_index(predictions, X)
+            P = self._given(predictions, n_rows(X), self._classes(None))
+            return self.gate_.average(inputs, P)
         # The gate needs no prediction, so a candidate without a say in a row need not run on it.
-        silent = W == 0
-        return local_average(W, self._ask(X, only=~silent if silent.any() else None))
+        W = self.gate_.predict_weights(inputs)
+        return local_average(W, self._ask(X, only=None if W.all() else W != 0))
 
     def _named(self, values: Array, X: Any) -> Any:
         """Values (n, M) in the container that `set_output` asks for, columns named by candidate."""
@@ -404,7 +431,8 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
 
     Attributes
     ----------
-    gate_ : the fitted gate; pool_ : the candidates, None where only predictions were given
+    gate_ : the fitted gate
+    pool_ : the candidates, None where only predictions were given
     global_weights_ : (M,) the best constant weights
     candidate_names_ : tuple of M names
     locality_gain_, path_, verdict_ : with gate="auto", what local weights are worth, the path of

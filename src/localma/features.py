@@ -10,15 +10,27 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import check_array
 
+from localma.arrow_rows import ArrowRows
+from localma.encoding import TableEncoder
 from localma.errors import FileFormatError, InvalidInputError
-from localma.frames import ColumnKey, column_names, dense, drop_columns, n_rows, pick_columns
+from localma.frames import (
+    ColumnKey,
+    column_names,
+    dense,
+    drop_columns,
+    is_table,
+    n_rows,
+    pick_columns,
+)
 from localma.imports import import_name, import_object
 
 Array = NDArray[np.floating]
 
+_FLOATS = [np.float64, np.float32]
+
 
 class GateFeatures:
-    """The inputs of the gate as a numeric array, the same at fit and at prediction.
+    """The inputs of the gate, the same at fit and at prediction: numbers, unless it takes others.
 
     Parameters
     ----------
@@ -26,10 +38,21 @@ class GateFeatures:
         None means every column that holds no candidate's predictions. A transformer is
         cloned and fitted on X without those columns.
     hidden : columns that hold candidates' predictions, which the gate does not see by default.
+    raw : whether the gate takes inputs that are no table: lists, tensors, data sets.
+    needed : whether the gate looks at its inputs; if not, there may be none.
     """
 
-    def __init__(self, spec: Any = None, hidden: Collection[ColumnKey] = ()) -> None:
+    def __init__(
+        self,
+        spec: Any = None,
+        hidden: Collection[ColumnKey] = (),
+        *,
+        raw: bool = False,
+        needed: bool = True,
+    ) -> None:
         self.spec = spec
+        self.needed = needed
+        self.raw = raw
         self.hidden = tuple(hidden)
         self.columns: list[ColumnKey] | None = None
         self.transformer: Any = None
@@ -50,12 +73,27 @@ class GateFeatures:
             self.transformer = transformer.fit(drop_columns(X, self.hidden), y)
         return self
 
-    def transform(self, X: Any) -> Array:
-        """Inputs of the gate: (n, p), finite numbers."""
-        features = self._numeric(self._select(X))
-        if features.shape[0] != n_rows(X):
+    def transform(self, X: Any, in_parts: bool = False) -> Any:
+        """Inputs of the gate: (n, p), finite numbers; or n rows of any kind, if it takes those.
+
+        in_parts : whether Arrow's columns may stay where they are, as `ArrowRows`.
+        Where no `spec` selects them, an array X is one that scikit-learn's `validate_data` passed.
+        """
+        selected = self._select(X)
+        if not self.needed and _has_no_column(selected):
+            return np.empty((n_rows(X), 0))
+        if self.raw:
+            selected = _texts_of(selected)
+        if self.raw and not is_table(selected):
+            features = selected
+        else:
+            checked = self.spec is None and isinstance(X, np.ndarray)
+            features = ArrowRows.of(selected) if in_parts else None
+            if features is None:
+                features = self._numeric(selected, checked)
+        if n_rows(features) != n_rows(X):
             raise InvalidInputError(
-                f"gate_features must give one row per row of X; it gave {features.shape[0]} "
+                f"gate_features must give one row per row of X; it gave {n_rows(features)} "
                 f"for {n_rows(X)}."
             )
         return features
@@ -67,6 +105,8 @@ class GateFeatures:
             return {"kind": "columns", "columns": self.columns, **recipe}
         if self.spec is None:
             return {"kind": "all", **recipe}
+        if isinstance(self.transformer, TableEncoder):
+            return {"kind": "table", "table": self.transformer.recipe(), **recipe}
         name = None if self.transformer is not None else import_name(self.spec)
         if name is not None:
             return {"kind": "function", "import": name, **recipe}
@@ -75,7 +115,7 @@ class GateFeatures:
     @classmethod
     def from_recipe(cls, recipe: dict[str, Any]) -> Self:
         """Rebuild from a recipe; follows an import name, so trusted recipes only."""
-        known = {"all": None, "columns": "columns", "function": "import"}
+        known = {"all": None, "columns": "columns", "function": "import", "table": "table"}
         kind, hidden = recipe.get("kind"), recipe.get("hidden")
         if (
             kind not in known
@@ -85,6 +125,8 @@ class GateFeatures:
             raise FileFormatError(f"The inputs of the gate have an unknown form: {recipe!r}.")
         if kind == "function":
             return cls(import_object(recipe["import"]), hidden)
+        if kind == "table":
+            return cls.attached(TableEncoder.from_recipe(recipe["table"]), hidden)
         return cls(recipe.get("columns"), hidden)
 
     @classmethod
@@ -103,18 +145,22 @@ class GateFeatures:
             return self.transformer.transform(visible)
         return visible if self.spec is None else self.spec(visible)
 
-    def _numeric(self, selected: Any) -> Array:
+    def _numeric(self, selected: Any, checked: bool) -> Array:
         if getattr(selected, "ndim", 2) == 1:
             selected = dense(selected)[:, None]
-        if getattr(selected, "shape", (0, 1))[1:] == (0,):
+        if _has_no_column(selected):
             raise InvalidInputError(
                 "The gate has no column to see: every column of X holds predictions. Add columns "
-                "that describe the inputs, or pass gate_features=."
+                "that describe the inputs, pass gate_features=, or choose gate='global', which "
+                "needs none."
             )
+        if checked:
+            kept = selected.dtype in _FLOATS or (self.raw and selected.dtype.kind in "biu")
+            return selected if kept else selected.astype(np.float64)
+        # Integers may be tokens, which a gate that takes anything wants as they are.
+        dtype = "numeric" if self.raw else _FLOATS
         try:
-            return np.asarray(
-                check_array(dense(selected), dtype=[np.float64, np.float32], input_name="X")
-            )
+            return np.asarray(check_array(dense(selected), dtype=dtype, input_name="X"))
         except (ValueError, TypeError) as error:
             text = _columns_of_text(selected)
             if not text:
@@ -124,6 +170,18 @@ class GateFeatures:
                 "Pass gate_features= a list of numeric columns, or a transformer that encodes "
                 "the rest, such as make_column_transformer((OneHotEncoder(), [...]), ...)."
             ) from error
+
+
+def _has_no_column(selected: Any) -> bool:
+    return bool(getattr(selected, "shape", (0, 1))[1:] == (0,))
+
+
+def _texts_of(selected: Any) -> Any:
+    """The values of a frame whose only column is no number, as a list; else what it is."""
+    names = column_names(selected)
+    if names is None or len(names) != 1 or not _columns_of_text(selected):
+        return selected
+    return dense(selected)[:, 0].tolist()
 
 
 def _columns_of_text(selected: Any) -> list[Any]:

@@ -1,12 +1,14 @@
-"""Rows and columns of X, whatever X is: an array, a sparse matrix, a data frame or a list.
+"""Rows and columns of X: an array, a sparse matrix, a data frame, a list, a tensor, a data set.
 
 Strings are column names and integers are positions, as in scikit-learn's ColumnTransformer.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from numbers import Real
 from typing import Any
 
 import narwhals as nw
@@ -18,6 +20,9 @@ from localma._optional import optional
 from localma.errors import InvalidInputError
 
 ColumnKey = str | int
+
+LARGE_ROWS = 20_000
+"""From this many rows on, a sample is read part by part and never copied as a whole."""
 
 
 def n_rows(X: Any) -> int:
@@ -64,8 +69,39 @@ def take_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
         return X.tocsr()[rows]
     if isinstance(X, np.ndarray):
         return X[rows]
+    if _is_a(X, "datasets", "Dataset"):
+        return X.select(np.arange(n_rows(X))[rows])
+    if _is_a(X, "torch.utils.data", "Dataset"):
+        return sys.modules["torch.utils.data"].Subset(X, np.arange(n_rows(X))[rows].tolist())
     native = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
     return X[rows] if native is X else native[rows].to_native()
+
+
+def is_table(X: Any) -> bool:
+    """Whether X reads as a table of numbers: a frame, a matrix, or rows of as many numbers each.
+
+    Texts, images, tensors and data sets do not.
+
+    >>> is_table([[1.0, 2.0], [3.0, 4.0]]), is_table(["a text"]), is_table(np.zeros((2, 8, 8)))
+    (True, False, False)
+    """
+    if issparse(X) or column_names(X) is not None:
+        return True
+    if hasattr(X, "__array__") and not _is_a(X, "torch", "Tensor"):
+        X = np.asarray(X)
+        return X.ndim <= 2 and X.dtype.kind in ("biufcO" if X.ndim == 2 else "biufc")
+    if not isinstance(X, list | tuple):
+        return False
+    shapes = {np.shape(row) if isinstance(row, np.ndarray) else _length(row) for row in X}
+    return len(shapes) <= 1 and all(len(shape) <= 1 for shape in shapes)
+
+
+def _length(row: Any) -> tuple[int, ...]:
+    """Shape of a row of numbers, () for a number; two dimensions stand for anything else."""
+    numbers = row if isinstance(row, list | tuple) else [row]
+    if not all(isinstance(value, Real | np.generic) and np.isscalar(value) for value in numbers):
+        return (0, 0)
+    return (len(row),) if isinstance(row, list | tuple) else ()
 
 
 def pick_columns(X: Any, columns: Sequence[ColumnKey]) -> Any:
@@ -194,14 +230,30 @@ def _at_positions(X: Any, positions: list[int]) -> Any:
     if issparse(X) and X.format not in ("csr", "csc"):
         X = X.tocsc()
     frame = _as_frame(X)
-    return X[:, positions] if frame is None else frame[:, positions].to_native()
+    if frame is not None:
+        return frame[:, positions].to_native()
+    neighbours = bool(positions) and positions == list(range(positions[0], positions[-1] + 1))
+    if neighbours and isinstance(X, np.ndarray) and len(X) >= LARGE_ROWS:
+        return X[:, positions[0] : positions[-1] + 1]  # a view: a large array is not copied
+    return X[:, positions]
 
 
 def _as_frame(X: Any) -> nw.DataFrame[Any] | None:
     if isinstance(X, np.ndarray | list | tuple):
         return None
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    frame = nw.from_native(X, pass_through=True)
+    if isinstance(frame, nw.LazyFrame):
+        raise InvalidInputError(
+            f"X must be a table whose rows are there, and a {type(X).__name__} is yet to be "
+            "computed: pass X.collect(), or what your library has in its place."
+        )
     return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def _is_a(X: Any, module: str, name: str) -> bool:
+    """Whether X is of a class of a package that is optional; it is imported if X is."""
+    library = sys.modules.get(module)
+    return library is not None and isinstance(X, getattr(library, name))
 
 
 def _is_pandas_or_polars(X: Any) -> bool:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from localma.candidates import (
@@ -26,6 +26,7 @@ from localma.candidates import (
     as_candidate,
     from_recipe,
     needs_trust,
+    recipe_beside,
 )
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
@@ -33,6 +34,7 @@ from localma.features import GateFeatures
 from localma.gates import GATE_CLASSES, Gate
 from localma.imports import import_name, import_object
 from localma.losses import Loss, get_loss, is_registered
+from localma.whole_files import write_whole
 
 SCHEMA = 1
 ESTIMATORS = {kind.__name__: kind for kind in (LocalMARegressor, LocalMAClassifier)}
@@ -45,6 +47,8 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "n_features_in": (int, type(None)),
     "feature_names_in": (list, type(None)),
     "classes": (list, type(None)),
+    "classes_dtype": (str, type(None)),
+    "notes": dict,
 }
 """Fields of the description and their types in JSON."""
 
@@ -52,8 +56,13 @@ Arrays = dict[str, NDArray[Any]]
 Model = LocalMARegressor | LocalMAClassifier
 
 
-def save(model: Model, path: str | os.PathLike[str]) -> None:
+def save(
+    model: Model, path: str | os.PathLike[str], *, notes: Mapping[str, str] | None = None
+) -> None:
     """Write a fitted model to one file, whole or not at all.
+
+    notes : what else is to be known of it, such as the name of the target; `load` gives them back
+        as `notes_`.
 
     Candidates that can be described (columns, importable functions, files) are saved as recipes;
     the others are given again to `load` by name, and so is a transformer in `gate_features`.
@@ -70,15 +79,17 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
     arrays["global_weights"] = model.global_weights_
     # safetensors silently writes the wrong numbers for arrays that are not contiguous.
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    description = json.dumps(_describe(model), allow_nan=False)
+    described = {**_describe(model, Path(path).parent), "notes": dict(notes or {})}
+    description = json.dumps(described, allow_nan=False)
     header = {"format": "localma", "schema": str(SCHEMA), "description": description}
-    _write_whole(Path(path), to_bytes(arrays, metadata=header))
+    write_whole(Path(path), to_bytes(arrays, metadata=header))
 
 
 def load(
     path: str | os.PathLike[str],
     candidates: Mapping[str, Any] | None = None,
     *,
+    gate: Any = None,
     gate_features: Any = None,
     trust: bool = False,
 ) -> Model:
@@ -89,6 +100,8 @@ def load(
     path : the file
     candidates : models by name, for those candidates that the file has no recipe for, or in place
         of a recipe. An empty dict attaches none: then `predict` needs `predictions=`.
+    gate : the PyTorch module of the gate, or the function that makes it, where the file cannot name
+        it; or the whole gate, as it was before it was fitted
     gate_features : the fitted transformer or the function, where the file cannot describe it
     trust : whether to follow recipes that import code. Only for files from people you trust.
     """
@@ -98,7 +111,12 @@ def load(
             f"candidates must be a dict from name to model; received a {type(candidates).__name__}."
         )
     try:
-        return _build(description, arrays, candidates, gate_features, trust)
+        model = _build(description, arrays, candidates, trust, Path(path).parent, gate)
+        features = _restore_features(description["gate_features"], gate_features, trust)
+        model.gate_features_, model.gate_features = features, features.spec
+        features.raw, features.needed = model.gate_.raw_inputs, model.gate_.needs_inputs
+        model.notes_ = {str(key): str(text) for key, text in description["notes"].items()}
+        return model
     except LocalMAError:
         raise
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
@@ -112,37 +130,38 @@ def _build(
     description: dict[str, Any],
     arrays: Arrays,
     candidates: Mapping[str, Any] | None,
-    gate_features: Any,
     trust: bool,
+    folder: Path,
+    gate: Any,
 ) -> Model:
     model = ESTIMATORS[description["estimator"]]()
-    model.gate_ = _restore_gate(description["gate"], arrays, trust)
+    model.gate_ = _restore_gate(description["gate"], arrays, trust, gate)
     model.gate = model.gate_
     model.global_weights_ = _array(arrays, "global_weights")
     if model.global_weights_.ndim != 1 or (model.global_weights_ < 0).any():
         raise FileFormatError("The array 'global_weights' must have shape (M,) and no negatives.")
     model.loss_ = model.loss = _restore_loss(description["loss"])
     _restore_inputs(model, description)
-    model.gate_features_ = _restore_features(description["gate_features"], gate_features, trust)
-    model.gate_features = model.gate_features_.spec
-    _restore_pool(model, description, candidates, trust)
+    _restore_pool(model, description, candidates, trust, folder)
     return model
 
 
 # Writing.
 
 
-def _describe(model: Model) -> dict[str, Any]:
+def _describe(model: Model, folder: Path) -> dict[str, Any]:
     names = getattr(model, "feature_names_in_", None)
+    classes = model.classes_ if isinstance(model, LocalMAClassifier) else None
     return {
         "estimator": type(model).__name__,
         "loss": _describe_loss(model.loss_),
         "gate": _describe_gate(model.gate_),
         "gate_features": model.gate_features_.recipe(),
-        "candidates": _describe_candidates(model),
+        "candidates": _describe_candidates(model, folder),
         "n_features_in": getattr(model, "n_features_in_", None),
         "feature_names_in": None if names is None else [str(name) for name in names],
-        "classes": model.classes_.tolist() if isinstance(model, LocalMAClassifier) else None,
+        "classes": None if classes is None else classes.tolist(),
+        "classes_dtype": None if classes is None else classes.dtype.str,
     }
 
 
@@ -166,11 +185,11 @@ def _describe_gate(gate: Gate) -> dict[str, Any]:
     }
 
 
-def _describe_candidates(model: Model) -> list[dict[str, Any]]:
+def _describe_candidates(model: Model, folder: Path) -> list[dict[str, Any]]:
     if model.pool_ is None:
         return [{"name": name, "recipe": None} for name in model.candidate_names_]
     return [
-        {"name": name, "recipe": candidate.recipe()}
+        {"name": name, "recipe": recipe_beside(candidate, folder)}
         for name, candidate in zip(model.pool_.names, model.pool_.candidates, strict=True)
     ]
 
@@ -187,41 +206,31 @@ def _to_json(value: Any) -> Any:
         return {"$float": str(value)}
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    name = import_name(value) if callable(value) else None
+    if name is not None:
+        return {"$import": name}
     # A splitter, a generator of random numbers: needed to fit again, not to predict.
     return {"$left_out": repr(value)}
 
 
-def _from_json(value: Any, trust: bool) -> Any:
+def _from_json(value: Any, trust: bool, given: Any) -> Any:
     if not isinstance(value, dict):
         return value
     kind, content = next(iter(value.items()), ("", None))
-    if len(value) != 1 or kind not in ("$gate", "$tuple", "$list", "$float", "$left_out"):
+    if len(value) != 1 or kind not in _TAGS:
         raise FileFormatError(f"A parameter of the gate has an unknown form: {value!r}.")
     if kind == "$gate":
-        return _make_gate(content, trust)
+        return _make_gate(content, trust, given)
+    if kind == "$import":
+        return _imported(str(content), trust)
     if kind == "$left_out":
         return None
     if kind == "$float":
         return float(str(content))
-    items = [_from_json(item, trust) for item in content or ()]
+    items = [_from_json(item, trust, given) for item in content or ()]
     return tuple(items) if kind == "$tuple" else items
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write under a temporary name, then rename: a reader sees the old file or the new one."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 # Reading.
@@ -270,27 +279,28 @@ def _check_fields(received: Any, fields: Mapping[str, Any], what: str) -> None:
             )
 
 
+_TAGS = ("$gate", "$tuple", "$list", "$float", "$import", "$left_out")
+
+
 def _array(arrays: Arrays, name: str) -> NDArray[Any]:
     if name not in arrays:
         raise FileFormatError(f"The array {name!r} is missing; the file has {sorted(arrays)}.")
     return arrays[name]
 
 
-def _make_gate(description: Any, trust: bool) -> Gate:
+def _make_gate(description: Any, trust: bool, given: Any) -> Gate:
     _check_fields(description, {"kind": str, "known": bool, "parameters": dict}, "gate")
     kind = description["kind"]
     if description["known"]:
         if kind not in GATE_CLASSES:
             raise FileFormatError(f"Unknown gate {kind!r}; known: {sorted(GATE_CLASSES)}.")
         gate_class: Any = GATE_CLASSES[kind]
-    elif not trust:
-        raise UntrustedFileError(
-            f"The gate of this file is made by importing {kind!r}, which may run any code. Pass "
-            "trust=True if you trust the file."
-        )
     else:
-        gate_class = import_object(kind)
-    parameters = {k: _from_json(v, trust) for k, v in description["parameters"].items()}
+        gate_class = _imported(kind, trust)
+    saved = description["parameters"]
+    parameters = _code(gate_class, saved, trust, given)
+    rest = saved.keys() - parameters.keys()
+    parameters |= {name: _from_json(saved[name], trust, given) for name in rest}
     try:
         gate = gate_class(**parameters)
     except TypeError as error:
@@ -300,10 +310,41 @@ def _make_gate(description: Any, trust: bool) -> Gate:
     return gate
 
 
-def _restore_gate(description: Any, arrays: Arrays, trust: bool) -> Gate:
+def _code(gate_class: Any, saved: Any, trust: bool, given: Any) -> dict[str, Any]:
+    """Parameters of a gate that are code: a module given to `load`, or found by import name."""
+    found = {}
+    for name in gate_class.code_parameters:
+        if name == "module" and given is not None:
+            found[name] = given
+        elif isinstance(saved.get(name), dict) and "$left_out" in saved[name]:
+            way = "module" if name == "module" else f"{gate_class.__name__}(..., {name}=...)"
+            raise InvalidInputError(
+                f"The {name} of this file's {gate_class.__name__} is not saved; pass it again: "
+                f"load(path, gate={way})."
+            )
+    return found
+
+
+def _imported(name: str, trust: bool) -> Any:
+    if not trust:
+        raise UntrustedFileError(
+            f"The gate of this file is made by importing {name!r}, which may run any code. Pass "
+            "trust=True if you trust the file, or give the gate to load(path, gate=...)."
+        )
+    return import_object(name)
+
+
+def _restore_gate(description: Any, arrays: Arrays, trust: bool, given: Any) -> Gate:
     own = {k.removeprefix("gate."): v for k, v in arrays.items() if k.startswith("gate.")}
+    whole = isinstance(given, Gate)
+    if whole and type(given).__name__ != description.get("kind"):
+        raise InvalidInputError(
+            f"The gate of this file is a {description.get('kind')}; gate= is a "
+            f"{type(given).__name__}. Pass the gate with which the model was made."
+        )
     try:
-        return _make_gate(description, trust).restore(own)
+        gate: Gate = clone(given) if whole else _make_gate(description, trust, given)
+        return gate.restore(own)
     except KeyError as error:
         raise FileFormatError(f"The array 'gate.{error.args[0]}' is missing.") from error
 
@@ -333,7 +374,18 @@ def _restore_inputs(model: Model, description: dict[str, Any]) -> None:
     if isinstance(model, LocalMAClassifier):
         if not description["classes"]:
             raise FileFormatError("A classifier needs its classes; the file has none.")
-        model.classes_ = np.array(description["classes"])
+        model.classes_ = _restore_labels(description["classes"], description["classes_dtype"])
+
+
+def _restore_labels(labels: list[Any], dtype: str | None) -> NDArray[Any]:
+    """Class labels of the very type that they had: a small integer is compared as one."""
+    try:
+        restored = np.array(labels, dtype=np.dtype(dtype or ""))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise FileFormatError(f"The classes {labels} are no {dtype!r}: {error}.") from error
+    if restored.dtype.kind not in "biufU" or restored.tolist() != labels:
+        raise FileFormatError(f"The classes {labels} are no {dtype!r}.")
+    return restored
 
 
 def _restore_features(recipe: dict[str, Any], attached: Any, trust: bool) -> GateFeatures:
@@ -353,7 +405,11 @@ def _restore_features(recipe: dict[str, Any], attached: Any, trust: bool) -> Gat
 
 
 def _restore_pool(
-    model: Model, description: dict[str, Any], given: Mapping[str, Any] | None, trust: bool
+    model: Model,
+    description: dict[str, Any],
+    given: Mapping[str, Any] | None,
+    trust: bool,
+    folder: Path,
 ) -> None:
     for entry in description["candidates"]:
         _check_fields(entry, {"name": str, "recipe": (dict, type(None))}, "candidate")
@@ -370,14 +426,17 @@ def _restore_pool(
         )
     if given is not None and not given:
         return
-    found = {entry["name"]: _find(entry, given or {}, trust) for entry in description["candidates"]}
+    found = {
+        entry["name"]: _find(entry, given or {}, trust, folder)
+        for entry in description["candidates"]
+    }
     model.candidates = found
     model.pool_ = Pool(found, task=model._task)
     if isinstance(model, LocalMAClassifier):
         _check_classes(model)
 
 
-def _find(entry: dict[str, Any], given: Mapping[str, Any], trust: bool) -> Candidate:
+def _find(entry: dict[str, Any], given: Mapping[str, Any], trust: bool, folder: Path) -> Candidate:
     name, recipe = entry["name"], entry["recipe"]
     if name in given:
         if isinstance(given[name], CrossFitted):
@@ -398,7 +457,10 @@ def _find(entry: dict[str, Any], given: Mapping[str, Any], trust: bool) -> Candi
             f"Candidate {name!r} comes back by following {recipe!r}, which may run any code. Pass "
             f"trust=True if you trust the file, or candidates={{{name!r}: model}}."
         )
-    return from_recipe(recipe)
+    try:
+        return from_recipe(recipe, folder)
+    except FileFormatError as error:
+        raise FileFormatError(f"Candidate {name!r}: {error}") from error
 
 
 def _check_classes(model: LocalMAClassifier) -> None:

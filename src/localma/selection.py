@@ -13,6 +13,8 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from localma.wording import readable
+
 Array = NDArray[np.floating]
 Rule = Callable[[Array, Array, Array], Array]
 
@@ -130,7 +132,7 @@ class LocalityGain:
         return abs(self.value) > 2 * self.standard_error
 
     def __str__(self) -> str:
-        return f"{self.value:.3g} ± {self.standard_error:.2g}"
+        return f"{readable(self.value)} ± {readable(self.standard_error, 2)}"
 
 
 def locality_gain(

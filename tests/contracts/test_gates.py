@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
+import warnings
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -14,8 +16,73 @@ from sklearn.base import clone
 
 from localma.combine import local_average
 from localma.folds import make_folds
-from localma.gates import EqualGate, GlobalGate, MLPGate, ShrunkGate
+from localma.gates import (
+    EqualGate,
+    GlobalGate,
+    ImageGate,
+    MLPGate,
+    ShrunkGate,
+    TextGate,
+    TorchGate,
+)
 from localma.losses import get_loss
+from tests.tiny_models import as_images, as_texts, tiny_body, tiny_encoder
+
+
+def small_network(n_candidates):
+    """Takes any number of inputs: it learns how many there are from the first batch."""
+    from torch import nn
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Lazy modules are a new feature", UserWarning)
+        return nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.Linear(8, n_candidates))
+
+
+def torch_gates():
+    """Gates that need PyTorch and accelerate, where these are installed."""
+    if not (find_spec("torch") and find_spec("accelerate")):
+        return {}
+    base = TorchGate(small_network, batch_size=128, n_epochs=30, learning_rate=0.05)
+    return {
+        "torch": TorchGate(small_network, n_epochs=30, learning_rate=0.03, random_state=0),
+        "shrunk_torch": ShrunkGate(base, cv=2, strengths=(0.1,), n_restarts=1, random_state=0),
+    }
+
+
+class NumbersAsImages(ImageGate):
+    """An ImageGate for tables: each number becomes a stripe of an image."""
+
+    def _rows(self, X, *, fitting):
+        return super()._rows(as_images(X), fitting=fitting)
+
+
+class NumbersAsTexts(TextGate):
+    """A TextGate for tables: each number becomes repetitions of a word."""
+
+    def _rows(self, X, *, fitting):
+        return super()._rows(as_texts(X), fitting=fitting)
+
+    def _folder(self):
+        return tiny_encoder()  # made only where a test needs it
+
+
+def raw_gates():
+    """Gates over images and texts, where what they need is installed."""
+    if not (find_spec("torch") and find_spec("accelerate")):
+        return {}
+    steps = {"n_epochs": 15, "learning_rate": 0.02, "patience": 15, "random_state": 0}
+    head = MLPGate((8,), n_steps=60)
+    images = {
+        "image": NumbersAsImages(tiny_body, **steps),
+        "image_frozen": NumbersAsImages(tiny_body, frozen=True, head=head, random_state=0),
+    }
+    if not find_spec("transformers"):
+        return images
+    return images | {
+        "text": NumbersAsTexts("tiny", **steps),
+        "text_frozen": NumbersAsTexts("tiny", frozen=True, head=head, random_state=0),
+    }
+
 
 GATES = {
     "equal": EqualGate(),
@@ -26,11 +93,14 @@ GATES = {
     "paper": MLPGate.paper(random_state=0),
     "shrunk": ShrunkGate(cv=2, n_restarts=2, random_state=0),
     "shrunk_base": ShrunkGate(MLPGate((4, 3), n_steps=60), cv=2, linear=False, random_state=0),
+    **torch_gates(),
+    **raw_gates(),
 }
 LEARNING = [name for name in GATES if name != "equal"]
 LOCAL = [name for name in LEARNING if name != "global"]
-NETWORKS = [name for name in LOCAL if not name.startswith("shrunk")]
-SHRINKABLE = [name for name in NETWORKS if name != "paper"]
+SHRINKABLE = [name for name in LOCAL if name != "paper" and not name.startswith("shrunk")]
+IN_TORCH = ("torch", "image", "text")
+NETWORKS = [name for name in [*SHRINKABLE, "paper"] if not name.startswith(IN_TORCH)]
 EVERY_GATE = pytest.mark.parametrize("name", GATES)
 
 
@@ -224,5 +294,7 @@ def test_extremes_stay_on_the_simplex(name, X, P, y):
     gate = clone(GATES[name])
     if name in NETWORKS:
         gate.set_params(n_steps=10)
+    if name.startswith(IN_TORCH):
+        gate.set_params(n_epochs=10)
     weights = gate.fit(X, P, y, loss=get_loss("squared_error")).predict_weights(X)
     assert_on_simplex(weights, 6, 3)

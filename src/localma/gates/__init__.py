@@ -5,12 +5,16 @@ from __future__ import annotations
 from localma.gates.base import Gate, Job
 from localma.gates.equal import EqualGate
 from localma.gates.global_ import GlobalGate
+from localma.gates.image import ImageGate
 from localma.gates.mlp import MLPGate
+from localma.gates.module import TorchGate
 from localma.gates.shrunk import ShrunkGate
+from localma.gates.text import TextGate
 from localma.gates.theory import theorem_architecture
 
 GATE_CLASSES: dict[str, type[Gate]] = {
-    kind.__name__: kind for kind in (EqualGate, GlobalGate, MLPGate, ShrunkGate)
+    kind.__name__: kind
+    for kind in (EqualGate, GlobalGate, ImageGate, MLPGate, ShrunkGate, TextGate, TorchGate)
 }
 """The gates that a saved model may name."""
 
@@ -19,8 +23,11 @@ __all__ = [
     "EqualGate",
     "Gate",
     "GlobalGate",
+    "ImageGate",
     "Job",
     "MLPGate",
     "ShrunkGate",
+    "TextGate",
+    "TorchGate",
     "theorem_architecture",
 ]

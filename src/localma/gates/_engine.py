@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import joblib
 import numpy as np
 from numpy.typing import NDArray
 
+from localma.errors import InvalidInputError
 from localma.gates._network import Float32, Network
 from localma.gates._packing import LANES, Sample
+from localma.gates._stack import Stack
+from localma.gates._support import POWER, Fading
 
 Array = NDArray[np.floating]
 _Task = TypeVar("_Task")
@@ -22,6 +26,7 @@ _LOGGER = logging.getLogger("localma")
 
 _LARGEST_BLOCK, _SMALLEST_BLOCK = 192, 64  # rows
 _CACHED_NUMBERS = 2**15  # that a block should not exceed: 128 KiB
+_EVALUATED_ROWS = 16384  # rows converted to double precision at once, and given to one thread
 
 
 def block_size(network: Network, n_outputs: int) -> int:
@@ -57,35 +62,129 @@ def train(
     single rate of zero thus gives the gradient at `start`.
     """
     n_outputs = len(sample.y) // len(sample.weight)
-    size = len(start) + -len(start) % LANES
-    theta, gradient, pull, moments = (np.zeros(k * size, dtype=np.float32) for k in (1, 1, 1, 2))
-    theta[: len(start)], pull[: len(start)] = start, decay
+    progress = Progress.at(start, decay)
+    every_block = np.arange(-(-len(sample.weight) // sample.block))
     n_steps = _kernel().train(
         sample.X, sample.P, sample.y, (sample.weight / loss_scale).astype(np.float32),
-        sample.block, n_outputs, np.array(network.sizes), theta, gradient, moments, pull, rates,
-        np.float32(logit_bound or 0.0), np.float32(network.leak), np.float32(tol), derivative,
+        sample.block, n_outputs, np.array(network.sizes), progress.theta, progress.gradient,
+        progress.moments, progress.decay, rates, np.float32(logit_bound or 0.0),
+        np.float32(network.leak), np.float32(tol), derivative,
         np.ones(_workspace_size(network, n_outputs, sample.block), dtype=np.float32),
+        every_block, 1, 0.0, progress.powers,
     )  # fmt: skip
-    return theta[: len(start)], gradient[: len(start)], n_steps
+    return progress.theta[: len(start)], progress.gradient[: len(start)], n_steps
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a training stands; the kernel writes into the arrays.
+
+    theta, gradient, decay : (n_parameters,) padded with zeros to full vectors; moments : twice as
+    long, Adam's; powers : (2,) Adam's decay rates to the power of the steps so far.
+    """
+
+    theta: Float32
+    gradient: Float32
+    decay: Float32
+    moments: Float32
+    powers: NDArray[np.float64]
+
+    @classmethod
+    def at(cls, start: Float32, decay: Float32) -> Self:
+        """Begin at some parameters; decay is what the gradient gets per unit of each of them."""
+        n, size = len(start), len(start) + -len(start) % LANES
+        theta, gradient, pull, moments = (np.zeros(k * size, np.float32) for k in (1, 1, 1, 2))
+        theta[:n], pull[:n] = start, decay
+        return cls(theta, gradient, pull, moments, np.ones(2))
+
+    def under(self, decay: Float32) -> Self:
+        """A copy that goes on from here under another decay."""
+        pull = np.zeros_like(self.decay)
+        pull[: len(decay)] = decay
+        theta, gradient, moments = (a.copy() for a in (self.theta, self.gradient, self.moments))
+        return type(self)(theta, gradient, pull, moments, self.powers.copy())
+
+
+def train_on_batches(
+    network: Network,
+    sample: Sample,
+    progress: Progress,
+    *,
+    order: NDArray[np.intp],
+    rates: Float32,
+    mean_weight: float,
+    derivative: Any,
+    loss_scale: float,
+    logit_bound: float | None,
+) -> None:
+    """Go on with a training over the blocks in `order`, cut into one batch per rate.
+
+    mean_weight : of a row, over all that the training is to see; the other arguments as in `train`.
+    """
+    n_outputs = len(sample.y) // len(sample.weight)
+    _kernel().train(
+        sample.X, sample.P, sample.y, sample.weight, sample.block, n_outputs,
+        np.array(network.sizes), progress.theta, progress.gradient, progress.moments,
+        progress.decay, rates, np.float32(logit_bound or 0.0), np.float32(network.leak),
+        np.float32(0.0), derivative,
+        np.ones(_workspace_size(network, n_outputs, sample.block), dtype=np.float32),
+        order, len(rates), 1.0 / (loss_scale * mean_weight), progress.powers,
+    )  # fmt: skip
 
 
 def evaluate(
-    network: Network,
-    thetas: Float32,
+    stack: Stack,
     X: Array,
-    mean: Array,
-    scale: Array,
-    logit_bound: float | None,
-    weights: NDArray[np.float64],
-) -> None:
-    """Write the weights (n, M) of the rows of X (n, p), averaged over the networks in `thetas`."""
-    X = np.ascontiguousarray(X, dtype=np.float64)
-    block = min(block_size(network, 0), len(X) + -len(X) % LANES)
-    workspace = np.ones(_workspace_size(network, 0, block), dtype=np.float32)
-    _kernel().evaluate(
-        X, mean, scale, np.array(network.sizes), thetas, np.float32(logit_bound or 0.0),
-        np.float32(network.leak), block, workspace, weights,
-    )  # fmt: skip
+    fading: Fading | None = None,
+    P: Array | None = None,
+    n_jobs: int | None = None,
+) -> NDArray[np.float64]:
+    """Weights of each row, or the predictions averaged with them, in one pass.
+
+    X : (n, p); P : None, (n, M) or (n, M, K) -> (n, M), (n,) or (n, K).
+    """
+    M = len(stack.constant)
+    predictions = np.empty((0, M, 0)) if P is None else _with_outputs(P, len(X), M)
+    out = np.empty((len(X), M if P is None else predictions.shape[2]))
+    rest = _fading_arrays(stack, fading)
+
+    def fill(first: int) -> None:
+        rows = slice(first, first + _EVALUATED_ROWS)
+        inputs, given = (np.ascontiguousarray(a[rows], np.float64) for a in (X, predictions))
+        workspace, buffer = _evaluation_buffers(stack, len(inputs))
+        _kernel().evaluate(
+            inputs, stack.standards, stack.networks, stack.sizes, stack.settings, stack.thetas,
+            stack.constant, *rest, workspace, buffer, given, out[rows],
+        )  # fmt: skip
+
+    in_threads(fill, range(0, len(X), _EVALUATED_ROWS), n_jobs)
+    return out[:, 0] if P is not None and P.ndim == 2 else out
+
+
+def _with_outputs(P: Array, n: int, n_candidates: int) -> Array:
+    """Predictions as (n, M, K); the kernel itself checks no shape."""
+    if P.ndim not in (2, 3) or P.shape[:2] != (n, n_candidates):
+        raise InvalidInputError(
+            f"Predictions to be averaged must have shape ({n}, {n_candidates}) or ({n}, "
+            f"{n_candidates}, K); received {P.shape}. Pass a row per row of X and a column per "
+            "candidate."
+        )
+    return P[:, :, np.newaxis] if P.ndim == 2 else P
+
+
+def _fading_arrays(stack: Stack, fading: Fading | None) -> tuple[Array, float, Array, float]:
+    if fading is None:
+        return np.empty((0, 0)), 0.0, stack.constant, 0.0
+    towards = np.ascontiguousarray(fading.towards, dtype=np.float64)
+    return fading.support.box(), float(POWER), towards, fading.floor
+
+
+def _evaluation_buffers(stack: Stack, n_rows: int) -> tuple[Float32, NDArray[np.float64]]:
+    """Room for the units of the largest network, and for weights and sums (M + 1, block)."""
+    block = min([_LARGEST_BLOCK, *(block_size(shape, 0) for shape in stack.shapes)])
+    block = min(block, n_rows + -n_rows % LANES)
+    units = max((_workspace_size(shape, 0, block) for shape in stack.shapes), default=0)
+    return np.empty(units, dtype=np.float32), np.empty((len(stack.constant) + 1, block))
 
 
 def in_threads(

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from localma.arrow_rows import ArrowRows
 from localma.combine import local_average, row_losses
 from localma.folds import Fold
+from localma.frames import LARGE_ROWS, take_rows
 from localma.gates.base import Gate, Job
 from localma.gates.global_ import GlobalGate
 from localma.losses import Loss
@@ -33,14 +35,19 @@ class Labelled:
     @classmethod
     def of(cls, X: Any, P: Array, y: Array, sample_weight: Array | None, loss: Loss) -> Labelled:
         """Collect what a gate is fitted on; rows without weights all weigh one."""
-        weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, float)
+        if sample_weight is not None:
+            weight = np.asarray(sample_weight, float)
+        elif len(y) < LARGE_ROWS:
+            weight = np.ones(len(y))
+        else:
+            weight = np.broadcast_to(1.0, len(y))  # which takes no memory
         return cls(X, P, y, weight, loss)
 
     @property
     def n_inputs(self) -> int:
         """Number p of inputs; 0 where they are no table."""
-        table = isinstance(self.X, np.ndarray) and self.X.ndim == 2
-        return int(self.X.shape[1]) if table else 0
+        numbers = isinstance(self.X, np.ndarray | ArrowRows) and self.X.dtype.kind in "biuf"
+        return int(self.X.shape[1]) if numbers and self.X.ndim == 2 else 0
 
     @property
     def n_candidates(self) -> int:
@@ -56,7 +63,7 @@ class Labelled:
         """Minimiser over the simplex of the mean loss of some rows: (M,)."""
         chosen = slice(None) if rows is None else rows
         gate = GlobalGate().fit(
-            self.X[:0],
+            np.empty((0, 0)),
             self.P[chosen],
             self.y[chosen],
             loss=self.loss,
@@ -101,7 +108,7 @@ def train_path(
     The seed depends on the restart alone: common random numbers along the path and the folds.
     """
     trained: list[Members] = [
-        [_constant(data, rows, point, weights) for point in points]
+        [constant_weights(data, rows, point, weights) for point in points]
         for rows, weights in zip(parts, global_weights, strict=True)
     ]
     kinds = {point.name: point.gate for point in points if point.gate is not None}
@@ -122,7 +129,8 @@ def train_path(
     return trained
 
 
-def _constant(data: Labelled, rows: Rows | None, point: Point, global_weights: Array) -> Any:
+def constant_weights(data: Labelled, rows: Rows | None, point: Point, global_weights: Array) -> Any:
+    """Weights (M,) of a point without local part, from some rows; an empty list for the others."""
     M = data.n_candidates
     if point.name == "equal":
         return np.full(M, 1.0 / M)
@@ -192,5 +200,6 @@ def _mixture(data: Labelled, members: Array | list[Gate], rows: Rows) -> Array:
     P = data.P[rows]
     if isinstance(members, np.ndarray):
         return np.einsum("m,nmk->nk", members, P)
-    weights = np.mean([gate.predict_weights(data.X[rows]) for gate in members], axis=0)
+    inputs = take_rows(data.X, rows)
+    weights = np.mean([gate.predict_weights(inputs) for gate in members], axis=0)
     return local_average(weights, P)

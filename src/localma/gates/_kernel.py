@@ -663,19 +663,26 @@ def _add_block(
     _backward(pointer(theta), sizes, units, logits, pointer(gradient), stride, width, leak)
 
 
+@njit(**_INNER)
+def _scale(numbers: Any, size: Any, factor: Any) -> None:
+    for i in range(0, size, LANES):
+        store(numbers, i, load(numbers, i) * fill(factor))
+
+
 @njit(
     types.intp(
         *[_F] * 4, _INDEX, _INDEX, types.intp[::1], *[_F] * 5, types.float32, types.float32,
-        types.float32, derivative_type, _F,
+        types.float32, derivative_type, _F, types.intp[::1], _INDEX, types.float64,
+        types.float64[::1],
     ),
     cache=True, **_COMMON,
 )  # fmt: skip
 def train(
     X: Any, P: Any, y: Any, weight: Any, block: Any, n_outputs: Any, sizes: Any, theta: Any,
     gradient: Any, moments: Any, decay: Any, rates: Any, bound: Any, leak: Any, tolerance: Any,
-    derivative: Any, workspace: Any,
+    derivative: Any, workspace: Any, order: Any, batches: Any, whole: Any, powers: Any,
 ) -> Any:  # fmt: skip
-    """Train one network by full-batch Adam; returns the number of steps taken.
+    """Train one network by Adam, over all rows or over batches; returns the number of steps taken.
 
     Parameters
     ----------
@@ -685,82 +692,193 @@ def train(
     sizes : (D + 1,) number of inputs, of the units of each hidden layer, of candidates.
     theta : parameters, overwritten; padded with zeros to a multiple of `LANES`, as are
         `gradient` (receives the last gradient of the mean loss), `decay` (what the gradient gets
-        per unit of each parameter) and, twice as long, `moments` (zeros).
+        per unit of each parameter) and, twice as long, `moments` (zeros at the start).
     rates : (n_steps,) learning rate of each step.
     bound : bound on the logits, or 0 for none.
     leak : slope of the hidden units below zero: 0 is ReLU, 1 the identity.
     tolerance : training ends when the norm of the gradient with its decay is below it.
     derivative : of the loss; see `derivative_type`.
     workspace : ones, for the units, and for what stands behind them.
+    order, batches : numbers of the blocks in the order in which they are met, cut into so many
+        batches of as many blocks, one a step; after the last comes the first again.
+    whole : 0 if each batch is all rows; else the gradient of a batch is multiplied by
+        ``whole / rows of the batch``, to be that of a mean whatever part of the rows it has.
+    powers : (2,) Adam's decay rates to the power of the steps so far; ones at the start.
     """
-    first_power, second_power = 1.0, 1.0
     for step in range(rates.size):
         gradient[:] = 0
-        for first in range(0, weight.size, block):
+        batch, rows = step % batches, 0
+        for place in range(batch * order.size // batches, (batch + 1) * order.size // batches):
+            first = order[place] * block
             width = min(block, weight.size - first)
+            rows += width
             _add_block(
                 X, P, y, weight, first, block, width, n_outputs, sizes, theta, gradient, bound,
                 leak, derivative, workspace,
             )  # fmt: skip
-        first_power *= 0.9
-        second_power *= 0.999
+        if whole > 0:
+            _scale(pointer(gradient), theta.size, np.float32(whole / rows))
+        powers[0] *= 0.9
+        powers[1] *= 0.999
         norm = _adam(
             pointer(theta), pointer(gradient), pointer(decay), pointer(moments),
-            pointer(moments[theta.size :]), theta.size, rates[step], 1.0 - first_power,
-            1.0 - second_power,
+            pointer(moments[theta.size :]), theta.size, rates[step], 1.0 - powers[0],
+            1.0 - powers[1],
         )  # fmt: skip
         if norm < tolerance * tolerance:
             return step + 1
     return rates.size
 
 
+# -- Evaluation --------------------------------------------------------------------------------
+
+
 @njit(**_INNER)
-def _normalise(weights: Any, first: Any, last: Any) -> None:
-    for row in range(first, last):
-        total = 0.0
-        for m in range(weights.shape[1]):
-            total += weights[row, m]
-        for m in range(weights.shape[1]):
-            weights[row, m] /= total
+def _standardise(
+    X: Any, first: Any, count: Any, mean: Any, scale: Any, inputs: Any, stride: Any, width: Any
+) -> None:
+    """Inputs of a block, cut at 1e9, beyond which float32 could overflow in a deep network."""
+    for k in range(X.shape[1]):
+        for row in range(count):
+            x = (X[first + row, k] - mean[k]) / scale[k]
+            inputs[k * stride + row] = min(max(x, -1e9), 1e9)
+        for row in range(count, width):
+            inputs[k * stride + row] = 0
+
+
+@njit(**_INNER)
+def _add_weights(workspace: Any, logits: Any, share: Any, mixed: Any, count: Any) -> None:
+    """``mixed_m += share w_m``, in double precision, from exponentials and their inverse sums."""
+    n_candidates, stride = mixed.shape
+    inverse = workspace[logits + n_candidates * stride :]
+    for m in range(n_candidates):
+        exponentials, total = workspace[logits + m * stride :], mixed[m]
+        for row in range(count):
+            total[row] += share * exponentials[row] * inverse[row]
+
+
+@njit(**_INNER)
+def _normalise(mixed: Any, totals: Any, count: Any) -> None:
+    """Let the weights of each row sum to one; rows innermost, and one division a row."""
+    totals[:count] = 0.0
+    for m in range(mixed.shape[0]):
+        weights = mixed[m]
+        for row in range(count):
+            totals[row] += weights[row]
+    for row in range(count):
+        totals[row] = 1.0 / totals[row]
+    for m in range(mixed.shape[0]):
+        weights = mixed[m]
+        for row in range(count):
+            weights[row] *= totals[row]
+
+
+@njit(**_INNER)
+def _support(X: Any, row: Any, box: Any, power: Any) -> Any:
+    """``exp(-u^power)``, u the largest excess over the sides of the box, in reaches of theirs."""
+    largest = 0.0
+    for k in range(X.shape[1]):
+        x = X[row, k]
+        largest = max(largest, (box[0, k] - x) * box[2, k], (x - box[1, k]) * box[3, k])
+    return np.exp(-(min(largest, 1e3) ** power))
+
+
+@njit(**_INNER)
+def _fade(mixed: Any, row: Any, share: Any, towards: Any, floor: Any) -> None:
+    """``softmax(share log w + (1 - share) log w_global)``; see `Support.fade`."""
+    n_candidates, top, total = mixed.shape[0], -np.inf, 0.0
+    part = floor * share
+    for m in range(n_candidates):
+        anchor = (1.0 - part) * towards[m] + part / n_candidates
+        own = np.log(max(mixed[m, row], _TINY))
+        mixed[m, row] = share * own + (1.0 - share) * np.log(anchor)
+        top = max(top, mixed[m, row])
+    for m in range(n_candidates):
+        mixed[m, row] = np.exp(mixed[m, row] - top)
+        total += mixed[m, row]
+    for m in range(n_candidates):
+        mixed[m, row] /= total
+
+
+@njit(**_INNER)
+def _write(mixed: Any, first: Any, count: Any, P: Any, out: Any) -> None:
+    """Weights of the rows, or where there are predictions their average."""
+    for row in range(count):
+        if P.shape[0] == 0:
+            for m in range(mixed.shape[0]):
+                out[first + row, m] = mixed[m, row]
+            continue
+        for k in range(P.shape[2]):
+            out[first + row, k] = 0.0
+        for m in range(mixed.shape[0]):
+            for k in range(P.shape[2]):
+                out[first + row, k] += mixed[m, row] * P[first + row, m, k]
+
+
+_TINY = float(np.finfo(np.float64).tiny)
+_NUMBERS, _TABLE = _read_only(types.float64, 1), _read_only(types.float64, 2)
 
 
 @njit(
     _VOID(
-        _read_only(types.float64, 2), _read_only(types.float64, 1), _read_only(types.float64, 1),
-        types.intp[::1], _read_only(types.float32, 2), types.float32, types.float32, _INDEX, _F,
-        types.float64[:, ::1],
+        _TABLE, types.Array(types.float64, 3, "C", readonly=True), types.intp[:, ::1],
+        types.intp[::1], types.float64[:, ::1], _read_only(types.float32, 1), _NUMBERS, _TABLE,
+        types.float64, _NUMBERS, types.float64, _F, types.float64[:, ::1],
+        types.Array(types.float64, 3, "C", readonly=True), types.float64[:, ::1],
     ),
     cache=True, **_COMMON,
 )  # fmt: skip
 def evaluate(
-    X: Any, mean: Any, scale: Any, sizes: Any, thetas: Any, bound: Any, leak: Any, block: Any,
-    workspace: Any, weights: Any,
+    X: Any, standards: Any, networks: Any, sizes: Any, settings: Any, thetas: Any, constant: Any,
+    box: Any, power: Any, towards: Any, floor: Any, workspace: Any, buffer: Any, P: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Write the weights of each row, averaged over the networks in the rows of `thetas`.
+    """Average networks with fixed shares, fade away from the sample, average predictions: a block.
 
-    X : (n, p), weights : (n, M) of zeros; `mean` and `scale` (p,) standardise X. Standardised
-    inputs are cut at 1e9, beyond which float32 could overflow in a deep network.
+    Parameters
+    ----------
+    X : (n, p) inputs.
+    standards : (S, 2, p) means and scales by which networks standardise their inputs.
+    networks : (G, 4) of each network its standard, where its sizes begin and end in `sizes`, and
+        where its parameters begin in `thetas`.
+    settings : (G, 3) share, leak and bound of each network; a bound of 0 is none.
+    constant : (M,) the part of the weights that is the same for every row.
+    box : (4, p) low and high ends of the sample, and one over how far the support reaches beyond
+        each; of no rows where nothing fades.
+    power, towards, floor : how abruptly the support falls, (M,) the weights far from the sample,
+        and the part of equal weights in them where there is some support left.
+    workspace, buffer : room for the units and, (M + 1, block), for the weights of a block of rows
+        and their sums.
+    P : (n, M, K) predictions, or none if the weights are asked for.
+    out : (n, K) the average of the predictions, or (n, M) the weights.
     """
-    n_inputs, n_candidates = sizes[0], sizes[-1]
-    units = pointer(workspace)
+    units, n_candidates, block = pointer(workspace), constant.size, buffer.shape[1]
+    mixed = buffer[:n_candidates]
     for first in range(0, X.shape[0], block):
         count = min(block, X.shape[0] - first)
         width = (count + LANES - 1) // LANES * LANES
-        for k in range(n_inputs):
-            for row in range(count):
-                x = (X[first + row, k] - mean[k]) / scale[k]
-                workspace[k * block + row] = min(max(x, -1e9), 1e9)
-        for network in range(thetas.shape[0]):
-            logits = _forward(pointer(thetas[network]), sizes, units, block, width, leak)
+        for m in range(n_candidates):
+            mixed[m, :count] = constant[m]
+        standard = np.intp(-1)
+        for g in range(networks.shape[0]):
+            if networks[g, 0] != standard:
+                standard = networks[g, 0]
+                mean, scale = standards[standard, 0], standards[standard, 1]
+                _standardise(X, first, count, mean, scale, workspace, block, width)
+            theta, shape = pointer(thetas[networks[g, 3] :]), sizes[networks[g, 1] : networks[g, 2]]
+            leak, bound = np.float32(settings[g, 1]), np.float32(settings[g, 2])
+            logits = _forward(theta, shape, units, block, width, leak)
             if bound > 0:
                 _bound_logits(units, logits, n_candidates, bound, block, width)
             _exponentiate(units, logits, n_candidates, block, width)
-            inverse = logits + n_candidates * block
+            _add_weights(workspace, logits, settings[g, 0], mixed, count)
+        if networks.shape[0] > 0:
+            _normalise(mixed, buffer[n_candidates], count)
+        if box.shape[0] > 0:
             for row in range(count):
-                for m in range(n_candidates):
-                    share = workspace[logits + m * block + row] * workspace[inverse + row]
-                    weights[first + row, m] += share
-        _normalise(weights, first, first + count)
+                share = _support(X, first + row, box, power)
+                if share < 1.0:
+                    _fade(mixed, row, share, towards, floor)
+        _write(mixed, first, count, P, out)
 
 
 # -- Losses ------------------------------------------------------------------------------------

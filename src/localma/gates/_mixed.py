@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from sklearn.base import clone
 
 from localma.errors import FileFormatError
 from localma.gates._held_out import Members, Point
+from localma.gates._stack import Stack
 from localma.gates.base import Gate
+from localma.gates.mlp import MLPGate, stacked
 
 Array = NDArray[np.floating]
 
@@ -55,6 +58,18 @@ class MixedGates:
         for share, gate in zip(self.shares, self.gates, strict=True):
             weights += share * gate.predict_weights(X)
         return weights
+
+    @cached_property
+    def stack(self) -> Stack | None:
+        """The same function for the kernel, one pass for all gates; None for other gates."""
+        gates = [gate for gate in self.gates if isinstance(gate, MLPGate)]
+        if len(gates) < len(self.gates):
+            return None
+        return stacked(self.constant, gates, self.shares.tolist())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the stack out of a pickle: it repeats the gates."""
+        return {name: value for name, value in vars(self).items() if name != "stack"}
 
     def restart_variance(self, X: Any) -> Array:
         """Variance of the weights over the restarts of each point, summed: (n, M)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,20 +40,31 @@ class Data:
 
 def check_data(X: Array, P: Array, y: Array, sample_weight: Array | None) -> Data:
     """Check the shapes of a sample and rank its rows."""
+    check_shapes(X, P, y)
+    weight = check_weight(sample_weight, len(X))
+    return Data(X, P, y, weight, _rank(X, y, weight))
+
+
+def check_shapes(X: Any, P: Array, y: Array) -> None:
+    """Refuse inputs, predictions and targets that do not fit together."""
     if X.ndim != 2 or P.ndim != 3 or len(X) != len(P) or y.shape != (P.shape[0], P.shape[2]):
         raise InvalidInputError(
             "MLPGate takes inputs X of shape (n, p), predictions P of shape (n, M, K) and targets "
             f"y of shape (n, K); received X {X.shape}, P {P.shape} and y {y.shape}. Give a single "
             "output an axis of length one."
         )
-    weight = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, np.float64)
-    if weight.shape != (len(X),) or not (weight >= 0.0).all() or not 0 < weight.sum() < np.inf:
+
+
+def check_weight(sample_weight: Array | None, n: int) -> Float64:
+    """Weights of n rows, checked; ones if there are none."""
+    weight = np.ones(n) if sample_weight is None else np.asarray(sample_weight, np.float64)
+    if weight.shape != (n,) or not (weight >= 0.0).all() or not 0 < weight.sum() < np.inf:
         raise InvalidInputError(
-            f"sample_weight must have shape ({len(X)},), be finite and non-negative, and not all "
+            f"sample_weight must have shape ({n},), be finite and non-negative, and not all "
             f"zero; received shape {weight.shape}, values from {weight.min(initial=np.inf):g} to "
             f"{weight.max(initial=-np.inf):g}. Leave it out for equal weights of rows."
         )
-    return Data(X, P, y, weight, _rank(X, y, weight))
+    return weight
 
 
 def _rank(X: Array, y: Array, weight: Float64) -> NDArray[np.uint64]:
@@ -95,7 +107,7 @@ def pack(data: Data, rows: NDArray[np.intp] | None, block: int, standardize: boo
             "rows, or folds that leave some."
         )
     share = data.weight[rows] / data.weight[rows].sum()
-    candidates = _candidate_order(data.P[rows[:_CHUNK]])
+    candidates = candidate_order(data.P[rows[:_CHUNK]])
     mean, scale = np.zeros(data.X.shape[1]), np.ones(data.X.shape[1])
     if standardize:
         mean, scale = _moments(data.X, rows, share)
@@ -106,7 +118,7 @@ def pack(data: Data, rows: NDArray[np.intp] | None, block: int, standardize: boo
     blocks = [padded[first : first + block] for first in range(0, len(padded), block)]
     return Sample(
         X=_pack((((data.X[b] - mean) / scale) for b in blocks), len(padded)),
-        P=_pack((_by_output(data.P[b][:, candidates]) for b in blocks), len(padded)),
+        P=_pack((by_output(data.P[b][:, candidates]) for b in blocks), len(padded)),
         y=_pack((data.y[b] for b in blocks), len(padded)),
         weight=weight,
         block=block,
@@ -116,7 +128,8 @@ def pack(data: Data, rows: NDArray[np.intp] | None, block: int, standardize: boo
     )
 
 
-def _by_output(P: Array) -> Array:
+def by_output(P: Array) -> Array:
+    """Predictions (n, M, K) as (n, K M), as the kernel reads them."""
     return P.transpose(0, 2, 1).reshape(len(P), -1)
 
 
@@ -131,7 +144,7 @@ def _pack(blocks: Iterator[Array], n_rows: int) -> Float32:
     return packed
 
 
-def _candidate_order(P: Array) -> NDArray[np.intp]:
+def candidate_order(P: Array) -> NDArray[np.intp]:
     """Order candidates by a fixed combination of their predictions (n, M, K)."""
     factors = np.random.default_rng(1).uniform(1.0, 2.0, size=(len(P), P.shape[2]))
     return np.argsort(np.einsum("nk,nmk->m", factors, P), kind="stable")

@@ -8,9 +8,14 @@ distance from the sample's box is measured in units of the tail of each side.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from localma.combine import softmax
+from localma.frames import LARGE_ROWS
+from localma.gates._extremes import outermost
 
 Array = NDArray[np.floating]
 
@@ -49,20 +54,24 @@ class Support:
     high_tail: Array
 
     @classmethod
-    def of(cls, X: Array) -> Support:
-        """Measure a sample (n, p).
+    def of(cls, X: Any, used: NDArray[np.bool_] | None = None) -> Support:
+        """Measure a sample (n, p), or the rows of it that are used; a large one part by part.
 
         >>> support = Support.of(np.linspace(0, 1, 101)[:, None])
         >>> support(np.array([[0.5], [1.15], [3.0]])).round(2).tolist()
         [1.0, 0.9, 0.0]
         """
-        n = len(X)
+        n = len(X) if used is None else int(used.sum())
         rows = min(max(TAIL_ROWS, n // TAIL_SHARE), MOST_TAIL_ROWS)
         rows = min(rows, max(1, n // 10), n - 1)
-        # Only the outermost rows are needed in order, not the whole sample.
-        lowest = np.sort(np.partition(X, rows, axis=0)[: rows + 1], axis=0)
-        highest = -np.sort(np.partition(-X, rows, axis=0)[: rows + 1], axis=0)
-        deviation = X.std(axis=0)
+        if n >= LARGE_ROWS:
+            lowest, highest, deviation = outermost(X, used, rows + 1)
+        else:
+            X = X if used is None else X[used]
+            # Only the outermost rows are needed in order, not the whole sample.
+            lowest = np.sort(np.partition(X, rows, axis=0)[: rows + 1], axis=0)
+            highest = -np.sort(np.partition(-X, rows, axis=0)[: rows + 1], axis=0)
+            deviation = X.std(axis=0)
         deviation = np.where(deviation > 0, deviation, 1.0 / LEAST_TAIL)
         low_tail = (lowest[rows] - lowest[:rows].mean(axis=0)) / deviation
         high_tail = (highest[:rows].mean(axis=0) - highest[rows]) / deviation
@@ -74,6 +83,39 @@ class Support:
         excess = np.maximum((self.low - X) / self.low_tail, (X - self.high) / self.high_tail)
         largest = excess.max(axis=1).clip(0.0, 1e3 * REACH)  # beyond it the power would overflow
         return np.exp(-((largest / REACH) ** POWER))
+
+    def box(self) -> Array:
+        """Ends of the box, and one over the reach beyond each, as the kernel takes them: (4, p)."""
+        sides = [self.low, self.high, 1.0 / REACH / self.low_tail, 1.0 / REACH / self.high_tail]
+        return np.array(sides, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Fading:
+    """How weights turn into the global ones where the support ends.
+
+    towards : (M,) the global weights; floor : part of equal weights in them while there is some
+    support left, since a global weight of zero would silence a candidate at once.
+    """
+
+    support: Support
+    towards: Array
+    floor: float
+
+    def __call__(self, weights: Array, X: Array) -> Array:
+        """Fade logits, not weights: a gate that is sure stays sure a little longer.
+
+        weights : (n, M), X : (n, p) -> ``softmax(s log w + (1 - s) log w_global)``: (n, M).
+        """
+        share = self.support(X)[:, np.newaxis]
+        floor = self.floor * share
+        anchor = (1.0 - floor) * self.towards + floor / len(self.towards)
+        with np.errstate(divide="ignore"):
+            logits = share * np.log(np.maximum(weights, _TINY)) + (1.0 - share) * np.log(anchor)
+        return softmax(logits)
+
+
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 def _pooled(tails: Array) -> Array:

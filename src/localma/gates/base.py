@@ -1,7 +1,8 @@
 """What a gate is: a function from inputs to the simplex, learnt from predictions.
 
-Gates see arrays only. Classification reaches them already reduced: under
-cross-entropy the one output of a row is the probability of its observed class.
+Most gates see tables of numbers only; those with `raw_inputs` take texts, images and data sets
+too. Classification reaches them already reduced: under cross-entropy the one output of a row is the
+probability of its observed class.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
+from localma.combine import local_average
+from localma.errors import InvalidInputError
 from localma.folds import Fold
+from localma.frames import take_rows
 from localma.losses import Loss
 
 Array = NDArray[np.floating]
@@ -39,10 +43,29 @@ class Gate(BaseEstimator, ABC):
     """A function ``x -> w(x)`` on the simplex. Subclasses are final.
 
     A gate that can be shrunk has the parameters `shrinkage` and `random_state`. One that
-    chooses by held-out rows sets `needs_folds`, and is given the folds of the estimator.
+    chooses by held-out rows sets `needs_folds`, and is given the folds of the estimator. One whose
+    weights are the same everywhere unsets `needs_inputs`: X may have no column for it to see.
     """
 
     needs_folds: ClassVar[bool] = False
+    needs_inputs: ClassVar[bool] = True
+    code_parameters: ClassVar[tuple[str, ...]] = ()
+    """Parameters that hold code which predictions need: saved by import name, or given again."""
+
+    @property
+    def raw_inputs(self) -> bool:
+        """Whether inputs need not be a table of numbers: lists, tensors, data sets come as given.
+
+        A frame or a numeric array of two dimensions is checked as a table for every gate.
+        """
+        return False
+
+    def reads_in_parts(self, n_rows: int) -> bool:
+        """Whether a sample of this size may be an object that gives rows only when asked for them.
+
+        It has `shape`, `dtype` and a length, and ``X[rows]`` is an array.
+        """
+        return False
 
     @abstractmethod
     def fit(
@@ -73,6 +96,10 @@ class Gate(BaseEstimator, ABC):
     def predict_weights(self, X: Array) -> Array:
         """Weights of each row: (n, p) -> (n, M), non-negative, summing to one."""
 
+    def average(self, X: Array, P: Array) -> Array:
+        """Predictions averaged with the weights of each row: (n, p), (n, M[, K]) -> (n[, K])."""
+        return local_average(self.predict_weights(X), P)
+
     def support(self, X: Array) -> Array:
         """How much of the local part is used in each row: (n, p) -> (n,), between 0 and 1."""
         return np.ones(len(X))
@@ -94,7 +121,7 @@ class Gate(BaseEstimator, ABC):
             gate = clone(self).set_params(shrinkage=job.shrinkage, random_state=job.random_state)
             weight = None if sample_weight is None else sample_weight[rows]
             gate.fit(
-                X[rows],
+                X if job.rows is None else take_rows(X, job.rows),
                 P[rows],
                 y[rows],
                 loss=loss,
@@ -111,3 +138,13 @@ class Gate(BaseEstimator, ABC):
     @abstractmethod
     def restore(self, arrays: dict[str, NDArray[np.generic]]) -> Self:
         """Take the fitted state back from named arrays, checking shapes."""
+
+
+def check_inputs(gate: Gate, X: Array) -> None:
+    """Refuse inputs of another width than those on which the gate was fitted."""
+    p = gate.n_features_in_
+    if X.ndim != 2 or X.shape[1] != p:
+        raise InvalidInputError(
+            f"This {type(gate).__name__} was fitted on {p} inputs; received an array of shape "
+            f"{X.shape}. Pass X of shape (n, {p})."
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ class EqualGate(Gate):
     [[0.25, 0.25, 0.25, 0.25]]
     """
 
+    needs_inputs: ClassVar[bool] = False
+
     def fit(
         self,
         X: Array,
@@ -48,6 +50,11 @@ class EqualGate(Gate):
         """Count the candidates; nothing else about the sample matters. See `Gate.fit`."""
         self.n_candidates_ = int(P.shape[1])
         return self
+
+    @property
+    def raw_inputs(self) -> bool:
+        """True: nothing about the inputs matters."""
+        return True
 
     def predict_weights(self, X: Array) -> Array:
         """Weights of each row: (n, p) -> (n, M), all ``1 / M``."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from localma.combine import global_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.folds import Fold
 from localma.gates._blas_threads import one_blas_thread
@@ -72,6 +73,8 @@ class GlobalGate(Gate):
     [0.75, 0.25]
     """
 
+    needs_inputs: ClassVar[bool] = False
+
     def __init__(self, *, tol: float | None = None, max_iter: int = 200) -> None:
         self.tol = tol
         self.max_iter = max_iter
@@ -98,10 +101,20 @@ class GlobalGate(Gate):
         self.risk_, self.gap_, self.n_iter_ = solution.risk, solution.gap, solution.n_iter
         return self
 
+    @property
+    def raw_inputs(self) -> bool:
+        """True: inputs play no part."""
+        return True
+
     def predict_weights(self, X: Array) -> Array:
         """Weights of each row: (n, p) -> (n, M), all rows alike."""
         check_is_fitted(self)
         return np.tile(self.weights_, (len(X), 1))
+
+    def average(self, X: Array, P: Array) -> Array:
+        """Predictions averaged with the weights: (n, M[, K]) -> (n[, K]); X plays no part."""
+        check_is_fitted(self)
+        return global_average(self.weights_, P)
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """The fitted state: `weights` (M,), `risk`, `gap` and `n_iter` of shape ()."""

@@ -12,22 +12,39 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from localma.combine import empirical_risk, global_average, local_average, pin_last
+from localma.combine import empirical_risk, pin_last
 from localma.errors import FileFormatError, InvalidInputError, unknown_name
 from localma.folds import Fold
-from localma.gates._engine import block_size, compile_loss, evaluate, in_threads, train
+from localma.frames import LARGE_ROWS
+from localma.gates._anchor import anchor_and_scale, floored
+from localma.gates._chunks import Chunks, Layout, Table, large_anchor
+from localma.gates._engine import Progress, block_size, compile_loss, evaluate, in_threads, train
+from localma.gates._minibatch import (
+    BATCH_ROWS,
+    BatchTraining,
+    advance,
+    batch_steps,
+    block_of_batch,
+    check_finite,
+)
 from localma.gates._network import Float32, Network
-from localma.gates._packing import Data, Float64, Sample, check_data, pack
-from localma.gates.base import Gate, Job
-from localma.gates.global_ import GlobalGate
+from localma.gates._packing import (
+    Data,
+    Float64,
+    Sample,
+    check_data,
+    check_shapes,
+    check_weight,
+    pack,
+)
+from localma.gates._stack import Part, Stack
+from localma.gates.base import Gate, Job, check_inputs
 from localma.losses import Loss
 
 Array = NDArray[np.floating]
 
-WEIGHT_FLOOR = 0.01
-"""Part of the start that equal weights have, so that the logarithm of a zero weight is finite."""
-
-_PREDICT_ROWS = 16384  # rows converted to double precision at once, and given to one thread
+FULL_STEPS = 800
+"""Steps of a training over all rows where none are asked for."""
 
 
 class MLPGate(Gate):
@@ -37,8 +54,9 @@ class MLPGate(Gate):
 
     ``mean_i s_i loss(y_i, sum_m w_m(x_i) P_im) / c + shrinkage * sum_j theta_j^2``
 
-    by Adam over the whole sample. The sum is over all parameters but the biases of the output, so
-    shrinkage pulls towards constant weights, and at infinity the gate *is* the global gate.
+    by Adam, over the whole sample or over mini-batches of it. The sum is over all parameters but
+    the biases of the output, so shrinkage pulls towards constant weights, and at infinity the gate
+    *is* the global gate.
     The scale ``c`` is the mean loss of the global weights: the same shrinkage means the same
     whatever the unit of the target. With several outputs the loss of a row is the mean over them.
 
@@ -55,8 +73,14 @@ class MLPGate(Gate):
         At least 0; `inf` gives exactly the global weights.
     learning_rate : float
         Adam's, at the first step.
-    n_steps : int
-        Steps of Adam, each over all rows.
+    n_steps : int, optional
+        Steps of Adam, each over all rows or over a batch. By default 800 over all rows; over
+        batches 3,000, or two passes over the sample where those are more steps.
+    batch_size : int or "all", optional
+        Rows of a step; whole blocks of rows are taken, so it is met up to rounding. By default
+        all of them below 20,000 rows, and 384 from there on. Batches are drawn in an order that
+        depends on `random_state`, and inputs are read a chunk at a time: they may lie in mapped
+        memory, and nothing of the size of the sample is copied.
     schedule : {"cosine", "constant"}
         "cosine" lowers the learning rate to about zero at the end, so that training converges.
     weight_decay : float
@@ -73,12 +97,12 @@ class MLPGate(Gate):
     standardize : bool
         Whether inputs are centred and scaled by their weighted mean and standard deviation.
     tol : float
-        Training ends early when the norm of the objective's gradient falls below `tol`; 0 turns
-        this off. Each training is judged alone.
+        Training over all rows ends early when the norm of the objective's gradient falls below
+        `tol`; 0 turns this off. Each training is judged alone.
     n_jobs : int, optional
         Threads; by default as many as there are cores. The result does not depend on it.
     random_state : int, RandomState instance or None
-        Seed of the starts.
+        Seed of the starts, and of the batches.
 
     Attributes
     ----------
@@ -114,7 +138,8 @@ class MLPGate(Gate):
         activation: str = "relu",
         shrinkage: float = 0.003,
         learning_rate: float = 0.01,
-        n_steps: int = 800,
+        n_steps: int | None = None,
+        batch_size: int | str | None = None,
         schedule: str = "cosine",
         weight_decay: float = 0.0,
         logit_bound: float | None = None,
@@ -130,6 +155,7 @@ class MLPGate(Gate):
         self.shrinkage = shrinkage
         self.learning_rate = learning_rate
         self.n_steps = n_steps
+        self.batch_size = batch_size
         self.schedule = schedule
         self.weight_decay = weight_decay
         self.logit_bound = logit_bound
@@ -151,7 +177,8 @@ class MLPGate(Gate):
         """Make the gate of the paper: no shrinkage, Adam at rate 0.01 for 800 full-batch steps.
 
         The paper does not say how it regularises. The weight decay of 0.05 is inferred: it
-        reproduces the paper's tables, which training without it does not.
+        reproduces the paper's tables, which training without it does not. Every step is over all
+        rows, however many there are: at a million rows and more, better take `MLPGate` itself.
 
         >>> MLPGate.paper().weight_decay
         0.05
@@ -159,6 +186,8 @@ class MLPGate(Gate):
         return cls(
             hidden,
             shrinkage=0.0,
+            n_steps=FULL_STEPS,
+            batch_size="all",
             schedule="constant",
             weight_decay=0.05,
             logit_bound=logit_bound,
@@ -179,9 +208,9 @@ class MLPGate(Gate):
         folds: Sequence[Fold] | None = None,
     ) -> Self:
         """Train the networks; `folds` play no part. See `Gate.fit`."""
-        data = check_data(X, P, y, sample_weight)
         # The seed of the job is not read: that of the gate need not be an integer.
-        _fit_together([self], data, loss, [Job(None, self.shrinkage, 0, global_weights)])
+        job = Job(None, self.shrinkage, 0, global_weights)
+        self._fit_gates([self], X, P, y, loss, [job], sample_weight)
         return self
 
     def fit_jobs(
@@ -202,21 +231,52 @@ class MLPGate(Gate):
             type(self)(**same | {"shrinkage": job.shrinkage, "random_state": job.random_state})
             for job in jobs
         ]
-        if gates:
-            _fit_together(gates, check_data(X, P, y, sample_weight), loss, jobs)
+        self._fit_gates(gates, X, P, y, loss, jobs, sample_weight)
         return gates
+
+    def _fit_gates(
+        self,
+        gates: Sequence[MLPGate],
+        X: Array,
+        P: Array,
+        y: Array,
+        loss: Loss,
+        jobs: Sequence[Job],
+        sample_weight: Array | None,
+    ) -> None:
+        """Fit a gate to each job, over all rows or over mini-batches of them."""
+        for gate in gates:
+            gate._check_parameters()
+        if gates and self.batch_rows(len(y)) is None:
+            _fit_together(gates, check_data(X, P, y, sample_weight), loss, jobs)
+        elif gates:
+            check_shapes(X, P, y)
+            table = Table(X, P, y, check_weight(sample_weight, len(y)))
+            _fit_on_batches(gates, table, loss, jobs)
+
+    def reads_in_parts(self, n_rows: int) -> bool:
+        """Whether training goes over mini-batches."""
+        return self.batch_rows(n_rows) is not None
+
+    def batch_rows(self, n_rows: int) -> int | None:
+        """Rows of a batch where the sample has so many; None if it is trained as a whole.
+
+        >>> MLPGate().batch_rows(1_000), MLPGate().batch_rows(1_000_000)
+        (None, 384)
+        """
+        if isinstance(self.batch_size, str):
+            return None
+        if self.batch_size is None:
+            return BATCH_ROWS if n_rows >= LARGE_ROWS else None
+        return None if self.batch_size >= n_rows else int(self.batch_size)
 
     def predict_weights(self, X: Array) -> Array:
         """Weights of each row: (n, p) -> (n, M), non-negative, summing to one."""
-        check_is_fitted(self)
-        if X.ndim != 2 or X.shape[1] != self.n_features_in_:
-            raise InvalidInputError(
-                f"This MLPGate was fitted on {self.n_features_in_} inputs; received an array of "
-                f"shape {X.shape}. Pass X of shape (n, {self.n_features_in_})."
-            )
-        if len(self.parameters_) == 0:
-            return np.tile(self.global_weights_, (len(X), 1))
-        return self._network_weights(X, self.parameters_)
+        return self._evaluate(X)
+
+    def average(self, X: Array, P: Array) -> Array:
+        """Predictions averaged with the weights: (n, p), (n, M[, K]) -> (n[, K]), in one pass."""
+        return self._evaluate(X, P)
 
     def logits(self, X: Array) -> Array:
         """Logits of each row: (n, p) -> (n, M), shifted so that the last one is zero.
@@ -234,7 +294,8 @@ class MLPGate(Gate):
         network = self._network(X.shape[1], P.shape[1])
         values = []
         for theta in self.parameters_:
-            mixture = local_average(self._network_weights(X, theta[np.newaxis]), P)
+            stack = Stack.of(np.zeros(P.shape[1]), [self._part(1.0, theta[np.newaxis])])
+            mixture = evaluate(stack, X, P=P, n_jobs=self.n_jobs)
             risk = empirical_risk(loss, y, mixture, sample_weight)
             norm = np.sum(np.delete(theta, network.output_bias) ** 2, dtype=np.float64)
             values.append(risk / self.loss_scale_ + self.shrinkage * norm)
@@ -282,17 +343,24 @@ class MLPGate(Gate):
         self.n_features_in_ = n_inputs
         return self
 
-    def _network_weights(self, X: Array, thetas: Float32) -> NDArray[np.float64]:
-        """Weights averaged over the networks in the rows of `thetas`."""
+    def _evaluate(self, X: Array, P: Array | None = None) -> Array:
+        check_is_fitted(self)
+        check_inputs(self, X)
+        return evaluate(self._stack(), X, P=P, n_jobs=self.n_jobs)
+
+    def _stack(self) -> Stack:
+        """Its networks for the kernel, made at the first prediction after a fit."""
+        made_of, stack = vars(self).get("_made", (None, None))
+        if made_of is not self.parameters_:
+            stack = stacked(np.zeros(len(self.global_weights_)), [self], [1.0])
+            self._made = (self.parameters_, stack)
+        assert stack is not None
+        return stack
+
+    def _part(self, share: float, thetas: Float32) -> Part:
+        """Some of its networks, as a part of a stack."""
         network = self._network(self.n_features_in_, len(self.global_weights_))
-        weights = np.zeros((len(X), len(self.global_weights_)))
-
-        def fill(first: int) -> None:
-            rows, bound = slice(first, first + _PREDICT_ROWS), self.logit_bound
-            evaluate(network, thetas, X[rows], self.mean_, self.scale_, bound, weights[rows])
-
-        in_threads(fill, range(0, len(X), _PREDICT_ROWS), self.n_jobs)
-        return weights
+        return Part(network, thetas, self.mean_, self.scale_, self.logit_bound, share)
 
     def _network(self, n_inputs: int, n_candidates: int) -> Network:
         leak = 1.0 if self.activation == "identity" else 0.0
@@ -302,18 +370,19 @@ class MLPGate(Gate):
         """Parameters at which one training starts; `anchor` (M,) are the global weights."""
         if self.start == "random":
             return network.random(rng)
-        logits = np.log((1.0 - WEIGHT_FLOOR) * anchor + WEIGHT_FLOOR / len(anchor))
+        logits = np.log(floored(anchor))
         if self.logit_bound is not None:
             middle = (logits.max() + logits.min()) / 2.0
             inside = np.clip((logits - middle) / self.logit_bound, -0.99, 0.99)
             logits = self.logit_bound * np.arctanh(inside)
         return network.random_but_constant(rng, logits)
 
-    def _rates(self) -> Float32:
-        """Learning rate of each step."""
-        rates = np.full(self.n_steps, self.learning_rate)
+    def _rates(self, n_steps: int = FULL_STEPS) -> Float32:
+        """Learning rate of each step; `n_steps` of them if the gate has no number of its own."""
+        n_steps = n_steps if self.n_steps is None else self.n_steps
+        rates = np.full(n_steps, self.learning_rate)
         if self.schedule == "cosine":
-            rates *= (1.0 + np.cos(np.pi * np.arange(self.n_steps) / self.n_steps)) / 2.0
+            rates *= (1.0 + np.cos(np.pi * np.arange(n_steps) / n_steps)) / 2.0
         return rates.astype(np.float32)
 
     def _decay(self, network: Network) -> Float32:
@@ -340,6 +409,21 @@ class MLPGate(Gate):
                 )
 
 
+def stacked(constant: Array, gates: Sequence[MLPGate], shares: Sequence[float]) -> Stack:
+    """Weights ``constant + sum_g share_g w_g(x)`` of fitted gates as one stack of networks.
+
+    constant : (M,); a gate at infinite shrinkage adds to it.
+    """
+    members = list(zip(gates, shares, strict=True))
+    for gate, share in members:
+        if len(gate.parameters_) == 0:
+            constant = constant + share * gate.global_weights_
+    return Stack.of(
+        constant,
+        [gate._part(share, gate.parameters_) for gate, share in members if len(gate.parameters_)],
+    )
+
+
 _CHOICES = {
     "activation": ("relu", "identity"),
     "schedule": ("cosine", "constant"),
@@ -348,7 +432,18 @@ _CHOICES = {
 _RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("shrinkage", lambda value: value >= 0.0, "at least 0 (infinity is the global gate)"),
     ("learning_rate", lambda value: 0.0 < value < np.inf, "a positive number"),
-    ("n_steps", lambda value: value == int(value) >= 1, "a positive integer"),
+    (
+        "n_steps",
+        lambda value: value is None or value == int(value) >= 1,
+        "a positive integer, or None",
+    ),
+    (
+        "batch_size",
+        lambda value: (
+            value in (None, "all") or (not isinstance(value, str) and value == int(value) >= 1)
+        ),
+        "a positive integer, 'all' or None",
+    ),
     ("weight_decay", lambda value: 0.0 <= value < np.inf, "at least 0 and finite"),
     ("logit_bound", lambda value: value is None or 0.0 < value < np.inf, "None or positive"),
     ("n_restarts", lambda value: value == int(value) >= 1, "a positive integer"),
@@ -380,12 +475,7 @@ class _Training:
             logit_bound=gate.logit_bound,
             tol=gate.tol,
         )
-        if not np.isfinite(theta).all():
-            raise InvalidInputError(
-                "Training of MLPGate must stay finite, but its parameters did not within "
-                f"{n_steps} steps at learning_rate={gate.learning_rate}. Lower learning_rate, or "
-                "look for targets or predictions at which the derivative of the loss is not finite."
-            )
+        check_finite(gate, theta, n_steps)
         order = self.sample.candidates
         gate.parameters_[self.restart] = self.network.reorder_candidates(theta, order)
         gate.n_steps_[self.restart] = n_steps
@@ -393,60 +483,116 @@ class _Training:
 
 def _fit_together(gates: Sequence[MLPGate], data: Data, loss: Loss, jobs: Sequence[Job]) -> None:
     """Fit each gate to the rows of its job, all networks of all gates as one batch."""
-    gates[0]._check_parameters()
     network = gates[0]._network(data.X.shape[1], data.P.shape[1])
     block = block_size(network, data.P.shape[2])
     samples: dict[int, Sample] = {}
     anchors: dict[tuple[int, int], tuple[Float64, float]] = {}
     trainings: list[_Training] = []
     for gate, job in zip(gates, jobs, strict=True):
-        gate._check_parameters()
         rows, anchor = id(job.rows), (id(job.rows), id(job.global_weights))
         if rows not in samples:
             samples[rows] = pack(data, job.rows, block, gate.standardize)
         if anchor not in anchors:
             anchors[anchor] = _anchor(data, loss, job)
-        trainings += _prepare(gate, network, samples[rows], *anchors[anchor])
+        seed = _integer(gate.random_state)
+        starts = prepare(gate, network, samples[rows], *anchors[anchor], seed)
+        trainings += [
+            _Training(gate, i, network, samples[rows], start) for i, start in enumerate(starts)
+        ]
     if trainings:
         derivative = compile_loss(loss.derivative)
         in_threads(lambda training: training.run(derivative), trainings, gates[0].n_jobs)
 
 
 def _anchor(data: Data, loss: Loss, job: Job) -> tuple[Float64, float]:
-    """Global weights of a job, and the scale of its loss: their risk.
-
-    Where they fit (all but) perfectly, the scale is a millionth of the risk of equal weights; where
-    these do too, it is one.
-    """
+    """Global weights of a job, and the scale of its loss."""
     rows = slice(None) if job.rows is None else job.rows
     P, y, weight = data.P[rows], data.y[rows], data.weight[rows]
-    equal: Array = np.full(P.shape[1], 1.0 / P.shape[1])
-    weights = job.global_weights if len(equal) > 1 else equal
-    if weights is None:
-        no_inputs = np.empty((len(y), 0))
-        weights = GlobalGate().fit(no_inputs, P, y, loss=loss, sample_weight=weight).weights_
-    risk, equal_risk = (
-        abs(empirical_risk(loss, y, global_average(w, P), weight)) for w in (weights, equal)
-    )
-    return np.asarray(weights, dtype=np.float64), max(risk, 1e-6 * equal_risk) or 1.0
+    return anchor_and_scale(P, y, weight, loss, job.global_weights)
 
 
-def _prepare(
-    gate: MLPGate, network: Network, sample: Sample, anchor: Float64, loss_scale: float
-) -> list[_Training]:
-    """Set what needs no training, and list the trainings that the gate needs."""
+def prepare(
+    gate: MLPGate,
+    network: Network,
+    packed: Sample | Layout,
+    anchor: Float64,
+    loss_scale: float,
+    seed: int,
+) -> list[Float32]:
+    """Set what needs no training, and give the starts of the trainings that the gate needs."""
     constant = np.isinf(gate.shrinkage) or len(anchor) == 1
     n_networks = 0 if constant else gate.n_restarts
     gate.global_weights_, gate.loss_scale_ = anchor, loss_scale
-    gate.mean_, gate.scale_ = sample.mean, sample.scale
-    gate.n_features_in_ = len(sample.mean)
+    gate.mean_, gate.scale_ = packed.mean, packed.scale
+    gate.n_features_in_ = len(packed.mean)
     gate.parameters_ = np.empty((n_networks, network.n_parameters), dtype=np.float32)
     gate.n_steps_ = np.zeros(n_networks, dtype=np.int64)
-    seed = gate.random_state
-    if not isinstance(seed, int | np.integer):
-        seed = check_random_state(seed).randint(2**31)
-    starts = (
-        gate._start(network, rng, anchor[sample.candidates])
+    return [
+        gate._start(network, rng, anchor[packed.candidates])
         for rng in np.random.default_rng(seed).spawn(n_networks)
-    )
-    return [_Training(gate, i, network, sample, start) for i, start in enumerate(starts)]
+    ]
+
+
+def _integer(seed: Any) -> int:
+    """The seed itself, or one that it draws."""
+    if isinstance(seed, int | np.integer):
+        return int(seed)
+    return int(check_random_state(seed).randint(2**31))
+
+
+def _fit_on_batches(
+    gates: Sequence[MLPGate], table: Table, loss: Loss, jobs: Sequence[Job]
+) -> None:
+    """Fit each gate to the rows of its job; those of the same rows and seed side by side."""
+    same_rows: dict[int, list[tuple[MLPGate, Job, int]]] = {}
+    for gate, job in zip(gates, jobs, strict=True):
+        member = (gate, job, _integer(gate.random_state))
+        same_rows.setdefault(id(job.rows), []).append(member)
+    for members in same_rows.values():
+        chunks = chunks_for(gates[:1], table, members[0][1].rows)
+        for seed in dict.fromkeys(seed for _, _, seed in members):
+            same_seed = [(gate, job) for gate, job, own in members if own == seed]
+            _fit_side_by_side(same_seed, chunks, loss, seed)
+
+
+def _fit_side_by_side(
+    members: Sequence[tuple[MLPGate, Job]], chunks: Chunks, loss: Loss, seed: int
+) -> None:
+    anchors: dict[int, tuple[Float64, float]] = {}
+    trainings: list[BatchTraining] = []
+    for gate, job in members:
+        key = id(job.global_weights)
+        if key not in anchors:
+            anchors[key] = large_anchor(chunks.table, job.rows, loss, job.global_weights)
+        trainings += begin(gate, chunks, *anchors[key], seed)
+    derivative, n_jobs = compile_loss(loss.derivative), members[0][0].n_jobs
+    advance(trainings, 1.0, seed=(seed,), derivative=derivative, n_jobs=n_jobs)
+    for training in trainings:
+        training.store()
+
+
+def chunks_for(gates: Sequence[MLPGate], table: Table, rows: NDArray[np.intp] | None) -> Chunks:
+    """Some rows of a table in chunks, their blocks of a size that suits all of the gates.
+
+    They must agree in the size of batches and in whether inputs are standardised.
+    """
+    p, M, K = table.X.shape[1], *table.P.shape[1:]
+    largest = min(block_size(gate._network(p, M), K) for gate in gates)
+    block = block_of_batch(largest, gates[0].batch_rows(len(table.y)) or largest)
+    return Chunks.of(table, rows, block, standardize=gates[0].standardize, seed=0)
+
+
+def begin(
+    gate: MLPGate, chunks: Chunks, anchor: Float64, loss_scale: float, seed: int
+) -> list[BatchTraining]:
+    """The trainings by mini-batches that a gate needs, at their starts."""
+    table = chunks.table
+    network = gate._network(table.X.shape[1], table.P.shape[1])
+    batch = gate.batch_rows(len(table.y)) or len(table.y)
+    rates = gate._rates(batch_steps(chunks.n_rows, batch))
+    starts = prepare(gate, network, chunks.layout, anchor, loss_scale, seed)
+    decay = gate._decay(network)
+    return [
+        BatchTraining(gate, i, network, chunks, batch, Progress.at(start, decay), rates)
+        for i, start in enumerate(starts)
+    ]

@@ -17,16 +17,21 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from localma.combine import softmax
+from localma.combine import local_average
 from localma.errors import FileFormatError, InvalidInputError, unknown_name
 from localma.folds import Fold, make_folds
+from localma.frames import LARGE_ROWS
+from localma.gates._anchor import WEIGHT_FLOOR
+from localma.gates._engine import evaluate
+from localma.gates._halving import HalvedPath
 from localma.gates._held_out import HeldOut, Labelled, Point, train_path
 from localma.gates._mixed import MixedGates
-from localma.gates._support import Support
-from localma.gates.base import Gate
-from localma.gates.mlp import WEIGHT_FLOOR, MLPGate
+from localma.gates._support import Fading, Support
+from localma.gates.base import Gate, check_inputs
+from localma.gates.mlp import MLPGate
 from localma.losses import Loss
 from localma.selection import RULES, LocalityGain, locality_gain, mean_and_error
+from localma.wording import readable
 
 Array = NDArray[np.floating]
 
@@ -37,7 +42,7 @@ LINEAR_STRENGTHS = (10.0, 3.0, 1.0, 0.3)
 CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
 """Prior weight of the points without local part; the local gates share the rest evenly."""
 
-HOLD_OUT_ROWS = 20_000
+HOLD_OUT_ROWS = LARGE_ROWS
 """From this many rows on, one fold judges well enough, at a fifth of the cost of five."""
 
 
@@ -48,7 +53,7 @@ class ShrunkGate(Gate):
     ----------
     base : Gate, optional
         The local gate: any with the parameters `shrinkage` and `random_state`. By default a
-        network of 32 units.
+        network of 32 units, or of two layers of 32 from 20,000 rows on.
     cv : int or splitter, optional
         Folds, where the estimator gives none. By default 5, or one that is held out from 20,000
         rows on.
@@ -59,8 +64,9 @@ class ShrunkGate(Gate):
     rule : {"weights", "best", "one_standard_error"}
         How held-out losses turn into weights of the points: exponential weighting, the smallest
         risk, or the most shrunk point within a standard error of it.
-    n_restarts : int
-        Networks from different starts that are averaged in the final fit.
+    n_restarts : int, optional
+        Networks from different starts that are averaged in the final fit. By default 3; or 2, of
+        which one goes on from the path, where one fold is held out.
     guard : bool
         Whether the local part fades where inputs leave the sample; for inputs that are arrays.
     random_state : int, RandomState instance or None
@@ -79,6 +85,11 @@ class ShrunkGate(Gate):
     The gain is nested: the weights a_k with which a fold is predicted come from the other folds'
     losses. Where n is large, one fold is held out, and its two halves judge for each other.
 
+    From 20,000 rows on networks are trained over mini-batches. All points of a kind branch off from
+    the most shrunk one after a quarter of the steps, and after another quarter the half of them
+    that loses more on the held-out rows is dropped; `path_` has the risks of those as they were
+    then. The final fit goes on from the path, over all rows.
+
     Examples
     --------
     >>> from localma.losses import squared_error
@@ -91,6 +102,11 @@ class ShrunkGate(Gate):
 
     needs_folds: ClassVar[bool] = True
 
+    @property
+    def raw_inputs(self) -> bool:
+        """Whether the base takes inputs that are no table; then no linear gates are tried."""
+        return isinstance(self.base, Gate) and self.base.raw_inputs
+
     def __init__(
         self,
         base: Gate | None = None,
@@ -99,7 +115,7 @@ class ShrunkGate(Gate):
         strengths: Sequence[float] = NETWORK_STRENGTHS,
         linear: bool = True,
         rule: str = "weights",
-        n_restarts: int = 3,
+        n_restarts: int | None = None,
         guard: bool = True,
         random_state: Any = None,
     ) -> None:
@@ -128,9 +144,14 @@ class ShrunkGate(Gate):
         random = check_random_state(self.random_state)
         data = Labelled.of(X, P, y, sample_weight, loss)
         used = _judging(self._use_folds(folds, y, random), data.sample_weight)
-        seeds = [int(seed) for seed in random.randint(np.iinfo(np.int32).max, size=self.n_restarts)]
+        seeds = self._seeds(len(y), random)
         points = self._points(data.n_inputs, data.n_candidates, data.n_effective)
-        held_out = HeldOut.of(data, used, points, seeds[0], random)
+        path = None
+        if self.holds_out(len(y)) and _on_batches(points, len(y)):
+            path = HalvedPath(data, used[0], points, seeds[0])
+            held_out = path.held_out(random)
+        else:
+            held_out = HeldOut.of(data, used, points, seeds[0], random)
         self._judge(held_out, points)
         self.global_weights_ = (
             data.global_weights(None) if global_weights is None else np.asarray(global_weights)
@@ -139,15 +160,33 @@ class ShrunkGate(Gate):
         self.fold_answers_ = [
             MixedGates.of(members, self.path_["weight"], kept) for members in held_out.members
         ]
-        finals = train_path(data, [None], points, seeds, kept, [self.global_weights_])
-        self.answer_ = MixedGates.of(finals[0], self.path_["weight"], kept)
-        self.support_ = Support.of(X[data.sample_weight > 0]) if self._guards(X) else None
+        if path is None:
+            (finals,) = train_path(data, [None], points, seeds, kept, [self.global_weights_])
+        else:
+            finals = path.refit(seeds, kept, self.global_weights_)
+        self.answer_ = MixedGates.of(finals, self.path_["weight"], kept)
+        guards = self.guard and data.n_inputs > 0
+        self.support_ = Support.of(X, data.sample_weight > 0) if guards else None
         return self
+
+    def holds_out(self, n_rows: int) -> bool:
+        """Whether one fold judges a sample of this size; who asks for certain folds gets all."""
+        return self.cv is None and n_rows >= HOLD_OUT_ROWS
+
+    def reads_in_parts(self, n_rows: int) -> bool:
+        """Whether the base does, and one fold is held out."""
+        base = MLPGate() if self.base is None else self.base
+        return self.holds_out(n_rows) and base.reads_in_parts(n_rows)
 
     def predict_weights(self, X: Array) -> Array:
         """Weights of each row: (n, p) -> (n, M), faded to the global ones away from the sample."""
         check_is_fitted(self)
-        return self._faded(self.answer_.predict_weights(X), X)
+        return self._evaluate(self.answer_, X)
+
+    def average(self, X: Array, P: Array) -> Array:
+        """Predictions averaged with the weights: (n, p), (n, M[, K]) -> (n[, K]), in one pass."""
+        check_is_fitted(self)
+        return self._evaluate(self.answer_, X, P)
 
     def support(self, X: Array) -> Array:
         """How much of the local part is used in each row: (n, p) -> (n,), between 0 and 1."""
@@ -167,7 +206,7 @@ class ShrunkGate(Gate):
                 f"level of a band must be between 0 and 1; received {level!r}. Pass 0.9 for 90 %."
             )
         centre = self.predict_weights(X)
-        folds = np.stack([self._faded(fold.predict_weights(X), X) for fold in self.fold_answers_])
+        folds = np.stack([self._evaluate(fold, X) for fold in self.fold_answers_])
         F = len(folds)
         around = folds.mean(axis=0) if F > 1 else centre
         variance = (F - 1 if F > 1 else 1) * ((folds - around) ** 2).mean(axis=0)
@@ -179,28 +218,29 @@ class ShrunkGate(Gate):
     def verdict_(self) -> str:
         """What local weights are worth here, in one sentence."""
         gain, local = self.locality_gain_, 1.0 - self.answer_.constant.sum()
-        error = f"{gain.standard_error:.2g}"
+        lower, higher = readable(gain.value), readable(-gain.value)
+        error = readable(gain.standard_error, 2)
+        before, after = readable(gain.global_risk), readable(gain.risk)
         if not self.answer_.gates:
             return (
                 f"Constant weights suffice: no local weights are used. The held-out loss changes "
-                f"by {-gain.value:.3g} ± {error} from {gain.global_risk:.3g} with the best fitted "
-                "constant weights."
+                f"by {higher} ± {error} from {before} with the best fitted constant weights."
             )
         if gain.is_clear and gain.value > 0:
             return (
-                f"Local weights pay: they lower the held-out loss by {gain.value:.3g} ± {error}, "
-                f"from {gain.global_risk:.3g} with the best constant weights to {gain.risk:.3g} "
+                f"Local weights pay: they lower the held-out loss by {lower} ± {error}, "
+                f"from {before} with the best constant weights to {after} "
                 f"({gain.value / abs(gain.global_risk):.0%} lower)."
             )
         if gain.is_clear:
             return (
-                f"Local weights do not pay: they raise the held-out loss by {-gain.value:.3g} ± "
-                f"{error}, from {gain.global_risk:.3g} with the best constant weights; "
+                f"Local weights do not pay: they raise the held-out loss by {higher} ± "
+                f"{error}, from {before} with the best constant weights; "
                 "gate='global' is the better choice here."
             )
         return (
-            f"No clear gain from local weights: the held-out loss changes by {-gain.value:.3g} ± "
-            f"{error} from {gain.global_risk:.3g} with the best constant weights; "
+            f"No clear gain from local weights: the held-out loss changes by {higher} ± "
+            f"{error} from {before} with the best constant weights; "
             f"{local:.0%} of the answer is local."
         )
 
@@ -238,6 +278,12 @@ class ShrunkGate(Gate):
             mixed.append(MixedGates.restore(points, _below(arrays, f"mixed.{len(mixed)}."), M))
         if len(mixed) < 2:
             raise FileFormatError("ShrunkGate is restored from an answer and at least one fold.")
+        for gate in (gate for one in mixed for gate in one.gates if isinstance(gate, MLPGate)):
+            if gate.n_features_in_ != p:
+                raise FileFormatError(
+                    f"Every gate of a path must take the {p} inputs of ShrunkGate; received one "
+                    f"that takes {gate.n_features_in_}."
+                )
         self.answer_, *self.fold_answers_ = mixed
         sides = _below(arrays, "support.")
         if bool(sides) != (self.guard and p > 0):
@@ -249,35 +295,35 @@ class ShrunkGate(Gate):
         self.support_ = Support(**sides) if sides else None
         return self
 
-    def _faded(self, weights: Array, X: Array) -> Array:
-        """Fade logits, not weights: a gate that is sure stays sure a little longer."""
-        if self.support_ is None:
-            return weights
-        share = self.support_(X)[:, np.newaxis]
-        # A global weight of zero would silence a candidate at once; it does so in the end.
-        floor = WEIGHT_FLOOR * share
-        anchor = (1.0 - floor) * self.global_weights_ + floor / len(self.global_weights_)
-        with np.errstate(divide="ignore"):
-            logits = share * np.log(np.maximum(weights, _TINY)) + (1.0 - share) * np.log(anchor)
-        return softmax(logits)
+    def _evaluate(self, mixed: MixedGates, X: Any, P: Array | None = None) -> Array:
+        """Weights of a mixture, faded, or the predictions averaged with them."""
+        if self.n_features_in_ and isinstance(X, np.ndarray) and mixed.stack is not None:
+            check_inputs(self, X)
+            threads = getattr(self.base, "n_jobs", None)
+            return evaluate(mixed.stack, X, self._fading(), P, threads)
+        weights = self._faded(mixed.predict_weights(X), X)
+        return weights if P is None else local_average(weights, P)
 
-    def _guards(self, X: Any) -> bool:
-        return self.guard and isinstance(X, np.ndarray) and X.ndim == 2
+    def _faded(self, weights: Array, X: Array) -> Array:
+        fading = self._fading()
+        return weights if fading is None else fading(weights, X)
+
+    def _fading(self) -> Fading | None:
+        if self.support_ is None:
+            return None
+        return Fading(self.support_, self.global_weights_, WEIGHT_FLOOR)
 
     def _points(self, n_inputs: int, n_candidates: int, n: float) -> list[Point]:
         """The path, most shrunk first; shrinkage falls with n as the noise of a mean does."""
         kinds: list[tuple[str, Gate, Sequence[float]]] = []
+        large = n >= HOLD_OUT_ROWS
         if n_candidates > 1 and self.linear and n_inputs > 0:
             rank = min(n_inputs, n_candidates) + 1
-            linear = MLPGate((rank,), activation="identity", learning_rate=0.05, n_steps=300)
+            rate, n_steps = (0.02, None) if large else (0.05, 300)
+            linear = MLPGate((rank,), activation="identity", learning_rate=rate, n_steps=n_steps)
             kinds.append(("linear", linear, LINEAR_STRENGTHS))
         if n_candidates > 1:
-            base = (
-                MLPGate((32,), learning_rate=0.05, n_steps=600)
-                if self.base is None
-                else clone(self.base)
-            )
-            kinds.append(("local", base, self.strengths))
+            kinds.append(("local", self._base(large), self.strengths))
         left = 1.0 - sum(CONSTANT_PRIOR.values())
         return [Point(name, prior) for name, prior in CONSTANT_PRIOR.items()] + [
             Point(name, left / len(kinds) / len(strengths), gate, strength / n)
@@ -285,13 +331,28 @@ class ShrunkGate(Gate):
             for strength in strengths
         ]
 
+    def _base(self, large: bool) -> Gate:
+        """The local gate to be shrunk; by default a deeper one for a large sample."""
+        if self.base is not None:
+            return clone(self.base)
+        if large:
+            return MLPGate((32, 32), learning_rate=0.02)
+        return MLPGate((32,), learning_rate=0.05, n_steps=600)
+
+    def _seeds(self, n_rows: int, random: np.random.RandomState) -> list[int]:
+        """One for each network that is averaged in the final fit."""
+        size = self.n_restarts
+        if size is None:
+            size = 2 if self.holds_out(n_rows) else 3
+        return [int(seed) for seed in random.randint(np.iinfo(np.int32).max, size=size)]
+
     def _use_folds(
         self, folds: Sequence[Fold] | None, y: Array, random: np.random.RandomState
     ) -> list[Fold]:
         if folds is None:
-            folds = make_folds(self.cv, y, random_state=random)
-        # Whoever asks for certain folds gets them all.
-        return list(folds)[:1] if self.cv is None and len(y) >= HOLD_OUT_ROWS else list(folds)
+            first = self.holds_out(len(y))
+            folds = make_folds(self.cv, y, random_state=random, only_first=first)
+        return list(folds)[:1] if self.holds_out(len(y)) else list(folds)
 
     def _judge(self, held_out: HeldOut, points: list[Point]) -> None:
         """Weight the points by their held-out losses, and find what the procedure is worth."""
@@ -335,6 +396,10 @@ class ShrunkGate(Gate):
                 "strengths of ShrunkGate must be finite numbers, zero or more, at least one; "
                 f"received {self.strengths!r}."
             )
+        if self.base is not None and not isinstance(self.base, Gate):
+            raise InvalidInputError(
+                f"The base of ShrunkGate must be a gate, such as MLPGate(); received {self.base!r}."
+            )
         if self.base is not None and not {"shrinkage", "random_state"} <= set(
             self.base.get_params(deep=False)
         ):
@@ -342,13 +407,12 @@ class ShrunkGate(Gate):
                 "The base of ShrunkGate must have the parameters shrinkage and random_state; "
                 f"{type(self.base).__name__} has not. Wrap a gate such as MLPGate()."
             )
-        if self.n_restarts < 1:
+        if self.n_restarts is not None and self.n_restarts < 1:
             raise InvalidInputError(
                 f"n_restarts of ShrunkGate must be at least 1; received {self.n_restarts!r}."
             )
 
 
-_TINY = float(np.finfo(np.float64).tiny)
 _NUMBERS = ("risk", "standard_error", "weight")
 
 
@@ -365,6 +429,15 @@ def _judging(folds: list[Fold], sample_weight: Array) -> list[Fold]:
             f"{len(folds)} folds has. Use other folds, or other sample weights."
         )
     return useful
+
+
+def _on_batches(points: Sequence[Point], n_rows: int) -> bool:
+    """Whether all gates of a path are trained over mini-batches."""
+    return all(
+        isinstance(point.gate, MLPGate) and point.gate.batch_rows(n_rows) is not None
+        for point in points
+        if point.gate is not None
+    )
 
 
 def _below(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:

@@ -16,6 +16,7 @@ from localma.inspection.metrics import CLASSIFICATION, REGRESSION, measured
 from localma.inspection.observed import Model, Observed, observe
 from localma.inspection.plain import plain
 from localma.selection import mean_and_error
+from localma.wording import readable
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]
@@ -194,7 +195,7 @@ def _about_control(control: Control | str, rows: list[dict[str, Any]]) -> dict[s
     what = (
         f"A gate of the same kind over {len(control.constants)} constants instead of the "
         f"candidates, learnt from {control.n_fitted} of these rows, has a loss of "
-        f"{row['loss']['value']:.3g}"
+        f"{readable(row['loss']['value'])}"
     )
     return {
         "name": row["name"],
@@ -207,12 +208,12 @@ def _about_control(control: Control | str, rows: list[dict[str, Any]]) -> dict[s
 
 def _control_in_words(gap: dict[str, Any]) -> str:
     """What the control's distance from the model means."""
-    size = f"{abs(gap['value']):.3g} ± {gap['standard_error']:.2g}"
+    size = f"{readable(abs(gap['value']))} ± {readable(gap['standard_error'], 2)}"
     if not gap["is_clear"]:
         return (
             f"not clearly different from the model ({gap['value']:+.3g} ± "
-            f"{gap['standard_error']:.2g}): the gate may predict the target by itself, and a model "
-            "of one's own may do so better."
+            f"{readable(gap['standard_error'], 2)}): the gate may predict the target by itself, "
+            "and a model of one's own may do so better."
         )
     if gap["value"] < 0:
         return (
@@ -236,7 +237,7 @@ def _sentence(seen: Observed, entries: list[Entry], best_candidate: int) -> str:
         _in_words(difference(model, other, weight), name)
         for other, name in zip(others, against, strict=True)
     ]
-    size = f"{risk:.3g}" if np.isnan(error) else f"{risk:.3g} ± {error:.2g}"
+    size = f"{readable(risk)}" if np.isnan(error) else f"{readable(risk)} ± {readable(error, 2)}"
     return f"The {seen.model.loss_.name} of {model.name} is {size}: {' and '.join(compared)}."
 
 
@@ -244,4 +245,6 @@ def _in_words(pair: tuple[float, float], name: str) -> str:
     value, error = pair
     if np.isnan(error) or abs(value) <= 2 * error:
         return f"not clearly different from {name}"
-    return f"{abs(value):.3g} ± {error:.2g} {'below' if value < 0 else 'above'} {name}"
+    return (
+        f"{readable(abs(value))} ± {readable(error, 2)} {'below' if value < 0 else 'above'} {name}"
+    )

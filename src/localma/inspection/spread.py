@@ -10,6 +10,7 @@ from scipy.special import xlogy
 
 from localma.inspection.observed import Observed
 from localma.inspection.plain import plain
+from localma.wording import readable
 
 Array = NDArray[np.floating]
 
@@ -62,7 +63,7 @@ def disagreement(seen: Observed) -> dict[str, Any]:
         "kind": "standard_deviation",
         "value": deviation,
         "outputs": np.sqrt(variance) if len(variance) > 1 else None,
-        "sentence": f"Candidates with a say differ by {deviation:.3g} from their average.",
+        "sentence": f"Candidates with a say differ by {readable(deviation)} from their average.",
     }
 
 

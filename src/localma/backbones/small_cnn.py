@@ -1,0 +1,45 @@
+"""A small convolutional network for small images, trained from scratch."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class SmallCNN(nn.Module):
+    """Three convolutions and two dense layers: images (n, 3, h, w) to (n, outputs).
+
+    It has no normalisation by batches: what it says of an image depends on no other image, and rows
+    without weight play no part in training.
+
+    Parameters
+    ----------
+    n_outputs : int
+    channels : tuple of int
+    hidden : int
+        Units of the dense layer.
+
+    Examples
+    --------
+    >>> import torch
+    >>> SmallCNN(4)(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 4])
+    """
+
+    def __init__(
+        self, n_outputs: int, channels: tuple[int, ...] = (32, 64, 64), hidden: int = 128
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for before, after in zip((3, *channels[:-1]), channels, strict=True):
+            layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU()]
+            layers.append(nn.MaxPool2d(2, ceil_mode=True))
+        # Four by four cells whatever the size of the image.
+        layers += [nn.AdaptiveAvgPool2d(4), nn.Flatten()]
+        layers += [nn.Linear(channels[-1] * 16, hidden), nn.ReLU()]
+        self.body = nn.Sequential(*layers)
+        self.head = nn.Linear(hidden, n_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, 3, h, w) -> (n, outputs)."""
+        logits: Tensor = self.head(self.body(x))
+        return logits

@@ -1,0 +1,173 @@
+"""Gates as ONNX graphs give what they give here, within 1e-5."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localma import LocalMAClassifier, LocalMARegressor, as_candidate, export_onnx
+from localma.combine import local_average
+from localma.errors import InvalidInputError
+from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate, TorchGate
+from localma.losses import get_loss
+
+onnx = pytest.importorskip("onnx")
+runtime = pytest.importorskip("onnxruntime")
+SQUARED = get_loss("squared_error")
+GATES = {
+    "equal": EqualGate(),
+    "global": GlobalGate(),
+    "linear": MLPGate((), n_steps=40, random_state=0),
+    "mlp": MLPGate((8, 5), n_steps=40, n_restarts=2, random_state=0),
+    "factored": MLPGate((2,), activation="identity", n_steps=40, random_state=0),
+    "bounded": MLPGate((6,), logit_bound=1.5, n_steps=40, random_state=0),
+    "constant": MLPGate(shrinkage=np.inf),
+    "shrunk": ShrunkGate(cv=2, n_restarts=2, random_state=0),
+    "unguarded": ShrunkGate(MLPGate((4,), n_steps=60), cv=2, guard=False, random_state=0),
+}
+
+
+def problem(n, p, M, K, seed):
+    """Candidates that are right in different places."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(loc=rng.normal(scale=10), size=(n, p))
+    y = X[:, :1] + np.arange(K)
+    error = np.stack([np.abs(X[:, :1] - X[:, 0].mean() - c) for c in np.linspace(-1, 1, M)], axis=1)
+    return X, y[:, None] + error * rng.choice([-1.0, 1.0], size=(n, M, 1)), y
+
+
+def run(path, X, P=None):
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    given = {"x": X} if P is None else {"x": X, "predictions": P}
+    return session.run(None, given), session
+
+
+@pytest.mark.parametrize("name", GATES)
+@settings(max_examples=5, deadline=None)
+@given(
+    n=st.integers(6, 40), p=st.integers(1, 6), M=st.integers(1, 5), K=st.integers(1, 3),
+    seed=st.integers(0, 9),
+)  # fmt: skip
+def test_weights_and_average_agree(name, tmp_path_factory, n, p, M, K, seed):
+    path = tmp_path_factory.mktemp("onnx") / "gate.onnx"
+    X, P, y = problem(n, p, M, K, seed)
+    gate = GATES[name].fit(X, P, y, loss=SQUARED)
+    for several in (True, False):
+        export_onnx(gate, path, several_outputs=several)
+        predictions = P if several else P[:, :, 0]
+        for away in (1.0, 3.0, 1e6):  # in the sample, at its edge, where only the guard counts
+            weights = gate.predict_weights(X * away)
+            (W, prediction), _ = run(path, X * away, predictions)
+            np.testing.assert_allclose(W, weights, atol=1e-5)
+            expected = local_average(weights, predictions)
+            np.testing.assert_allclose(prediction, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_the_path_of_the_test_is_local_and_guarded(tmp_path):
+    X, P, y = problem(200, 2, 3, 1, 0)
+    gate = ShrunkGate(cv=2, random_state=0).fit(X, P, y, loss=SQUARED)
+    assert gate.answer_.gates
+    edge = np.linspace(X.min() - 3, X.max() + 3, 400)[:, None] * np.ones((1, 2))
+    support = gate.support(edge)
+    assert ((support > 0.05) & (support < 0.95)).any()
+    export_onnx(gate, tmp_path / "gate.onnx", include_combination=False)
+    (W,), session = run(tmp_path / "gate.onnx", edge)
+    np.testing.assert_allclose(W, gate.predict_weights(edge), atol=1e-5)
+    assert [value.name for value in session.get_inputs()] == ["x"]
+
+
+def test_a_regressor(tmp_path):
+    X, _, y = problem(80, 3, 2, 1, 0)
+    pool = {"up": lambda X: X[:, 0] + 1.0, "down": lambda X: X[:, 0] - 1.0}
+    model = LocalMARegressor(pool, gate="local", gate_features=[0, 2], random_state=0)
+    model.fit(X, y[:, 0])
+    export_onnx(model, tmp_path / "model.onnx")
+    (_, prediction), session = run(
+        tmp_path / "model.onnx", X[:, [0, 2]], model.candidate_predictions(X)
+    )
+    np.testing.assert_allclose(prediction, model.predict(X), rtol=1e-5, atol=1e-5)
+    words = session.get_modelmeta().custom_metadata_map
+    assert json.loads(words["candidates"]) == ["up", "down"]
+
+
+def test_a_classifier(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 2))
+    y = np.array(["a", "b", "c"])[rng.integers(3, size=90)]
+    pool = {
+        name: as_candidate(
+            lambda X, s=s: (
+                np.exp(s * X[:, :1] * np.arange(3))
+                / np.exp(s * X[:, :1] * np.arange(3)).sum(1, keepdims=True)
+            ),
+            classes=["a", "b", "c"],
+        )
+        for name, s in (("up", 1.0), ("down", -1.0))
+    }
+    model = LocalMAClassifier(pool, random_state=0).fit(X, y)
+    export_onnx(model, tmp_path / "model.onnx")
+    (_, probabilities), session = run(tmp_path / "model.onnx", X, model.candidate_predictions(X))
+    np.testing.assert_allclose(probabilities, model.predict_proba(X), atol=1e-5)
+    words = session.get_modelmeta().custom_metadata_map
+    assert json.loads(words["classes"]) == ["a", "b", "c"]
+
+
+class TestTorch:
+    @pytest.fixture
+    def nn(self):
+        pytest.importorskip("accelerate")
+        return pytest.importorskip("torch").nn
+
+    def test_a_network_and_one_with_a_layer_on_top(self, nn, tmp_path):
+        X, P, y = problem(60, 3, 2, 1, 0)
+        for top in (nn.Identity(), nn.Tanh()):
+            module = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 2), top)
+            gate = TorchGate(module, n_epochs=10, learning_rate=0.05, random_state=0)
+            path = ShrunkGate(gate, cv=2, strengths=(0.1,), n_restarts=1, random_state=0)
+            for one in (gate, path):
+                one.fit(X, P, y, loss=SQUARED)
+                export_onnx(one, tmp_path / "gate.onnx", several_outputs=True)
+                (W, _), _ = run(tmp_path / "gate.onnx", X, P)
+                np.testing.assert_allclose(W, one.predict_weights(X), atol=1e-5)
+
+    def test_images(self, nn, tmp_path):
+        X, P, y = problem(40, 16, 2, 1, 0)
+        images = X.reshape(40, 1, 4, 4)
+        module = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 2))
+        gate = TorchGate(module, n_epochs=5, learning_rate=0.05, random_state=0)
+        gate.fit(images, P, y, loss=SQUARED)
+        export_onnx(clone_of(gate), tmp_path / "gate.onnx")
+        (W, _), session = run(tmp_path / "gate.onnx", images, P[:, :, 0])
+        np.testing.assert_allclose(W, gate.predict_weights(images), atol=1e-5)
+        assert session.get_inputs()[0].shape == ["n", 1, 4, 4]
+
+    def test_inputs_that_are_no_tensor_are_named(self, nn, tmp_path):
+        X, P, y = problem(40, 2, 2, 1, 0)
+        gate = TorchGate(
+            lambda M: nn.Sequential(nn.Embedding(5, M), nn.Flatten(), nn.Linear(2 * M, M))
+        )
+        gate.set_params(n_epochs=2, random_state=0)
+        gate.fit((X > 0).astype(int), P, y, loss=SQUARED)
+        with pytest.raises(InvalidInputError, match="one tensor of floating numbers"):
+            export_onnx(gate, tmp_path / "gate.onnx")
+
+
+def clone_of(gate):
+    """The gate as it comes back from a file."""
+    return type(gate)(**gate.get_params(deep=False)).restore(gate.arrays())
+
+
+def test_a_gate_of_ones_own_is_named(tmp_path):
+    class Own(GlobalGate):
+        pass
+
+    X, P, y = problem(40, 2, 2, 1, 0)
+    own: Gate = Own().fit(X, P, y, loss=SQUARED)
+    with pytest.raises(InvalidInputError, match=r"EqualGate, GlobalGate, .*; received a Own"):
+        export_onnx(own, tmp_path / "gate.onnx")
