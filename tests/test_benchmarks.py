@@ -11,8 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import auto, engine, growth, memory, peers, pictures, predict, reference, scale
-from benchmarks.__main__ import BENCHMARKS, main, run
+from benchmarks import __main__ as command
+from benchmarks import (
+    auto,
+    engine,
+    growth,
+    memory,
+    peers,
+    pictures,
+    predict,
+    reference,
+    scale,
+)
+from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.data import classification, regression
 from benchmarks.peers import Peer, PeerFailedError, PeerMissingError, install, interpreter
 from benchmarks.report import Report, Row
@@ -22,7 +33,9 @@ from localma.gates import MLPGate, ShrunkGate
 
 TORCH = find_spec("torch") is not None
 NO_ENVIRONMENTS = Path(__file__).parent / "no-such-folder"
-TINY_ENGINE = engine.Size(fits=2, pytorch_fits=1, checked=2, repeats=1, rows=(60, 40), n_steps=60)
+TINY_ENGINE = engine.Size(
+    fits=2, pytorch_fits=1, checked=2, repeats=1, imports=1, rows=(60, 40), n_steps=60
+)
 TINY_AXES = growth.Axes(
     n=(60, 120), p=(2, 4), M=(2, 3), hidden=(4, 8), classes=(2, 5), base_n=60, n_steps=10, repeats=1
 )
@@ -107,6 +120,7 @@ def test_engine_figures():
     result = engine.measure(TINY_ENGINE).as_dict()
     assert result["ratio_to_jax"] is None or find_spec("jax")
     assert result["fraction_of_sgemm"] > 0.0
+    assert 0.1 < result["import_ratio"] < 10.0
     for key in ("ratio_to_pytorch_loop", "ratio_to_pytorch_loop_n40"):
         assert result[key] > 1.0 if TORCH else "torch is not installed" in result["reasons"][key]
     assert all(row["within_1_percent"] for row in result["rows"] if row["reference"] is not None)
@@ -130,6 +144,7 @@ def test_engine_does_not_count_a_wrong_fit(monkeypatch):
         return right(fits) if len(calls) % 2 == 1 else too_short(fits)
 
     monkeypatch.setattr(engine, "fit_all", right_for_the_reference_only)
+    monkeypatch.setattr(engine.importing, "measure", lambda *_: None)
     result = engine.measure(replace(TINY_ENGINE, rows=(200, 100))).as_dict()
     ours = [row for row in result["rows"] if row["name"] == "localma"]
     assert [row["within_1_percent"] for row in ours] == [False, False]
@@ -155,7 +170,11 @@ def test_predict_figures():
         gate=TINY_GATE,
     )  # fmt: skip
     result = predict.measure(size).as_dict()
-    assert 0.0 < result["one_row_microseconds_beyond"] < 1e5
+    for key in (key for key in pictures.AIMS["predict"] if key.startswith("one_row")):
+        assert 0.0 < result[key] < 1e5
+    timed = [row for row in result["rows"] if row["reference"] is not None]
+    assert len(timed) == 7
+    assert all(row["within_1_percent"] for row in timed)
     assert "python -m benchmarks peers deskit" in result["reasons"]["ratio_deskit_to_predict"]
     assert result["ratio_deslib_to_predict"] is None
 
@@ -171,7 +190,8 @@ def test_scale_figures(monkeypatch):
     assert result["ratio_global_to_nnls"] > 0.0
     assert result["global_gap"] <= 1e-8
     assert {"ratio_auto_to_hist_gradient_boosting", "ratio_time_per_row_120_to_60"} <= set(result)
-    assert "exponent of time in classes" in pictures.table({"benchmark": "scale"} | result)
+    assert "| `exponent_in_classes` | " in pictures.table({"benchmark": "scale"} | result)
+    assert set(result["axes_worse_than_linear"]) <= set(growth.LINEAR_AXES)
 
 
 def test_nnls_finds_the_weights_on_the_simplex():
@@ -183,6 +203,7 @@ def test_nnls_finds_the_weights_on_the_simplex():
 
 def test_exponent_is_that_of_the_larger_half():
     assert growth.exponent([1, 2, 4, 8], [9.0, 4.0, 16.0, 64.0]) == pytest.approx(2.0)
+    assert growth.fitted_law([1, 2, 4, 8], [9.0, 4.0, 16.0, 64.0]) == pytest.approx((2.0, 1.0))
 
 
 def test_memory_is_measured_in_a_child():
@@ -190,7 +211,7 @@ def test_memory_is_measured_in_a_child():
     n, p, M = 60_000, 8, 4
     peak = memory.measure(n, p, M)
     assert held_by_the_parent.all()
-    assert peak["input_mib"] == pytest.approx(n * 8 * (p + M + 1) / 2**20)
+    assert peak["input_mib"] == pytest.approx(n * 4 * (p + M + 1) / 2**20)
     packed = 4 * n * (p + M + 2) / 2**20  # what the kernel reads, in single precision
     assert packed < peak["peak_beyond_input_mib"] < 1024
 
@@ -231,27 +252,86 @@ def test_an_unknown_peer_is_refused():
         install(["jaxx"])
 
 
-def test_results_are_stored_with_machine_and_versions(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def trivial(monkeypatch):
+    """Benchmarks that only count how often they ran."""
+    ran = []
     for name in BENCHMARKS:
-        monkeypatch.setitem(BENCHMARKS, name, lambda quick: Report(figures={"quick_was": quick}))
+        monkeypatch.setitem(
+            BENCHMARKS,
+            name,
+            lambda quick, name=name: ran.append(name) or Report(figures={"quick_was": quick}),
+        )
+    return ran
+
+
+@pytest.mark.usefixtures("trivial")
+def test_one_is_stored_flat_with_machine_and_versions(tmp_path):
     main(["engine", "--quick", "--json", str(tmp_path / "one.json")])
     one = json.loads((tmp_path / "one.json").read_text())
     assert one["quick_was"] is True
     assert one["machine"]["cores"] >= 1
     assert "numpy" in one["machine"]["versions"]
-    main(["--json", str(tmp_path / "all.json")])
-    stored = json.loads((tmp_path / "all.json").read_text())
-    assert list(stored) == ["engine", "auto", "predict", "scale"]
-    assert stored["scale"]["quick"] is False
+
+
+def test_all_are_stored_part_by_part_and_go_on(tmp_path, monkeypatch, capsys, trivial):
+    path = tmp_path / "all.json"
+    works = BENCHMARKS["predict"]
+
+    def interrupted(quick):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(BENCHMARKS, "predict", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        main(["--json", str(path)])
+    assert list(json.loads(path.read_text())) == ["engine", "auto"]
+    monkeypatch.setitem(BENCHMARKS, "predict", works)
+    main(["--json", str(path)])
+    assert trivial == ["engine", "auto", "predict", "scale"]
+    main(["all", "--json", str(path), "--again", "auto"])
+    assert trivial[4:] == ["auto"]
+    main(["--json", str(path), "--again"])
+    assert trivial[5:] == ["engine", "auto", "predict", "scale"]
     capsys.readouterr()
-    main(["table", str(tmp_path / "all.json")])
-    assert "| `ratio_to_jax` | not measured at this size | at least 6 |" in capsys.readouterr().out
-    assert run([], quick=True, path=None) == {}
+    main(["table", str(path)])
+    missing = "| `ratio_to_jax` | not measured at this size | at least 6 | not measured |"
+    assert missing in capsys.readouterr().out
+    assert [file.name for file in tmp_path.iterdir()] == ["all.json"]
+
+
+def test_a_full_run_is_published(tmp_path, monkeypatch, trivial):
+    pytest.importorskip("matplotlib")
+    page = tmp_path / "README.md"
+    page.write_text(f"before\n{pictures.BEGIN}\nold\n{pictures.END}\nafter\n")
+    monkeypatch.setattr(command, "HOME", tmp_path)
+    monkeypatch.setattr(command, "README", page)
+    monkeypatch.setattr(command, "PICTURES", tmp_path / "pictures")
+    main([])
+    assert len(list((tmp_path / "results").iterdir())) == 1
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    assert "| `global_gap` | not measured at this size | at most 1e-08 | not measured |" in text
+    assert pictures.BEGIN in (Path(command.__file__).parent / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("value", "reached"), [(60.0, "yes"), (59.0, "**no**"), (None, "not measured")]
+)
+def test_the_table_says_what_is_reached(value, reached):
+    stored = {"benchmark": "engine", "reasons": {}, "ratio_to_pytorch_loop": value}
+    assert pictures.table(stored).splitlines()[2].endswith(f"| at least 60 | {reached} |")
 
 
 def test_pictures_are_drawn(tmp_path):
     pytest.importorskip("matplotlib")
-    line = {"values": [1, 2, 4], "seconds": [1.0, None, 4.0], "exponent": None}
-    stored = {"benchmark": "scale", "reasons": {}, "growth": {"n": line}}
-    assert [path.name for path in pictures.draw(stored, tmp_path)] == ["growth-n.svg"]
-    assert (tmp_path / "growth-n.svg").stat().st_size > 1000
+    line = {"values": [1, 2, 4], "seconds": [1.0, 2.0, 4.0]}
+    fitted = {"exponent": 1.0, "factor": 1.0, "fitted_to": [2, 4]}
+    failed = line | {"seconds": [1.0, None, 4.0], "exponent": None}
+    row = Row("fit", "localma", [0.5]).as_dict()
+    growing = {"n": line | fitted, "p": failed}
+    stored = {"benchmark": "scale", "reasons": {}, "growth": growing, "rows": [row]}
+    drawn = pictures.draw(stored, tmp_path)
+    assert [path.name for path in drawn] == ["growth-n.svg", "growth-p.svg", "times-scale.svg"]
+    assert all(path.stat().st_size > 1000 for path in drawn)

@@ -57,7 +57,9 @@ def test_the_given_estimator_stays_unfitted() -> None:
 def test_own_folds_go_before_those_of_the_whole_model() -> None:
     own = CrossFitted(LinearRegression(), cv=KFold(2))
     by_two = own.fit_out_of_fold(X, Y, task="regression", cv=KFold(5))[1]
-    expected = CrossFitted(LinearRegression()).fit_out_of_fold(X, Y, task="regression", cv=2)[1]
+    expected = CrossFitted(LinearRegression()).fit_out_of_fold(
+        X, Y, task="regression", cv=KFold(2)
+    )[1]
     assert_array_equal(by_two, expected)
 
 
@@ -128,8 +130,9 @@ def test_texts() -> None:
 @pytest.mark.parametrize("inputs", [[1], lambda X: X[:, [1]]])
 def test_inputs_of_its_own(inputs: Any) -> None:
     own = CrossFitted(LinearRegression(), inputs=inputs)
-    candidate, predictions, _ = own.fit_out_of_fold(X, Y, task="regression", cv=3)
-    part = CrossFitted(LinearRegression()).fit_out_of_fold(X[:, [1]], Y, task="regression", cv=3)
+    how: Any = {"task": "regression", "cv": KFold(3)}
+    candidate, predictions, _ = own.fit_out_of_fold(X, Y, **how)
+    part = CrossFitted(LinearRegression()).fit_out_of_fold(X[:, [1]], Y, **how)
     assert_array_equal(predictions, part[1])
     assert_array_equal(candidate.predict(X, "regression"), part[0].predict(X[:, [1]], "regression"))
 
@@ -170,8 +173,9 @@ def test_sample_weights_reach_the_fit(wrap: Any) -> None:
 def test_estimators_without_weights_are_fitted_without() -> None:
     weight = np.arange(1.0, 31.0)
     own = CrossFitted(KNeighborsRegressor(2))
-    weighted = own.fit_out_of_fold(X, Y, task="regression", cv=3, sample_weight=weight)[1]
-    assert_array_equal(weighted, own.fit_out_of_fold(X, Y, task="regression", cv=3)[1])
+    how: Any = {"task": "regression", "cv": KFold(3)}
+    weighted = own.fit_out_of_fold(X, Y, **how, sample_weight=weight)[1]
+    assert_array_equal(weighted, own.fit_out_of_fold(X, Y, **how)[1])
 
 
 def test_names_of_the_weight_argument() -> None:
@@ -242,3 +246,40 @@ def test_a_fit_that_fails_is_named_with_its_fold() -> None:
 def test_folds_must_be_there() -> None:
     with pytest.raises(InvalidInputError, match=r"cv must give at least one fold; .* gave none\."):
         CrossFitted(LinearRegression(), cv=[]).fit_out_of_fold(X, Y, task="regression")
+
+
+# --- folds given as a number ---------------------------------------------------------------------
+
+
+class Folds(BaseEstimator):
+    """Predicts the mean of the numbers of the rows that it was fitted on."""
+
+    def fit(self, X: Any, y: Any) -> Folds:
+        self.mean_ = float(X[:, 0].mean())
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        return np.full(len(X), self.mean_)
+
+
+NUMBERED = np.arange(30.0)[:, np.newaxis]
+
+
+def test_a_number_of_folds_keeps_groups_together() -> None:
+    groups = np.repeat(np.arange(10), 3)
+    for own, cv in ((CrossFitted(Folds(), cv=5), None), (CrossFitted(Folds()), 5)):
+        _, predictions, _ = own.fit_out_of_fold(
+            NUMBERED, Y, task="regression", cv=cv, groups=groups, random_state=0
+        )
+        for group in range(10):
+            assert len(set(predictions[groups == group])) == 1
+        assert len(set(predictions)) > 2
+
+
+def test_a_number_of_folds_means_shuffled_ones() -> None:
+    own = CrossFitted(Folds(), cv=3)
+    _, predictions, _ = own.fit_out_of_fold(NUMBERED, Y, task="regression", random_state=0)
+    unshuffled = [19.5, 14.5, 9.5]
+    assert set(predictions) != set(unshuffled)
+    again = own.fit_out_of_fold(NUMBERED, Y, task="regression", random_state=0)[1]
+    assert_array_equal(predictions, again)

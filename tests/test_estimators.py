@@ -16,10 +16,10 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, TimeSeriesSplit, c
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from localma import Column, CrossFitted, LocalMAClassifier, LocalMARegressor, as_candidate
+from localma import Column, CrossFitted, LocalMAClassifier, LocalMARegressor, as_candidate, load
 from localma.combine import local_average
 from localma.errors import CandidateError, InvalidInputError
-from localma.gates import GlobalGate, MLPGate
+from localma.gates import GlobalGate, MLPGate, ShrunkGate
 from localma.losses import Loss
 
 QUICK = MLPGate(n_steps=50)
@@ -406,6 +406,25 @@ class TestGateFeatures:
         with pytest.raises(InvalidInputError, match="The gate has no column to see"):
             LocalMARegressor({"a": Column(0), "b": Column(1)}).fit(X, np.arange(5.0))
 
+    @pytest.mark.parametrize("gate", ["global", "equal"])
+    @pytest.mark.parametrize("kind", ["array", "pandas", "polars"])
+    def test_constant_weights_need_nothing_to_see(self, gate, kind, tmp_path):
+        y = np.arange(8.0)
+        values = np.c_[y + 1.0, y - 1.0]
+        X = values
+        if kind != "array":
+            X = pytest.importorskip(kind).DataFrame({"a": values[:, 0], "b": values[:, 1]})
+        columns = (0, 1) if kind == "array" else ("a", "b")
+        pool = {name: Column(column) for name, column in zip("ab", columns, strict=True)}
+        model = LocalMARegressor(pool, gate=gate).fit(X, y)
+        np.testing.assert_allclose(model.predict(X), y, atol=1e-6)
+        model.save(tmp_path / "model.localma")
+        np.testing.assert_array_equal(load(tmp_path / "model.localma").predict(X), model.predict(X))
+        if kind == "pandas":
+            weights = model.set_output(transform="pandas").predict_weights(X)
+            assert list(weights.columns) == ["a", "b"]
+            assert weights.shape == (8, 2)
+
 
 class TestBarePredictions:
     def test_array_dict_and_frame_agree(self, absolute):
@@ -558,3 +577,81 @@ class TestBadInput:
         with pytest.raises(InvalidInputError):
             model.fit(X, -y)
         assert model.set_params(loss="squared_error").fit(X, y).score(X, y) > 0.5
+
+
+class TestClearErrors:
+    def test_a_lazy_frame(self):
+        polars = pytest.importorskip("polars")
+        lazy = polars.DataFrame({"a": [1.0, 2.0], "b": [1.0, 2.0]}).lazy()
+        words = (
+            r"X must be a table whose rows are there, and a LazyFrame is yet to be computed: pass"
+        )
+        for pool in ({"a": Column("a")}, {"left": left}):
+            with pytest.raises(InvalidInputError, match=words):
+                LocalMARegressor(pool, gate="global").fit(lazy, [1.0, 2.0])
+        model = LocalMARegressor({"a": Column("a")}, gate="global").fit(lazy.collect(), [1.0, 2.0])
+        with pytest.raises(InvalidInputError, match=words):
+            model.predict(lazy)
+
+    def test_masks_as_folds_are_rows(self, absolute):
+        X, y = absolute
+        test = np.arange(len(y)) % 2 == 0
+        numbers = [(np.flatnonzero(~test), np.flatnonzero(test))]
+        pool = {"left": left, "right": right}
+        by_mask, by_number = (
+            LocalMARegressor(pool, cv=cv, random_state=0).fit(X, y)
+            for cv in ([(~test, test)], numbers)
+        )
+        assert by_mask.locality_gain_ == by_number.locality_gain_
+
+    @pytest.mark.parametrize(
+        ("fold", "words"),
+        [
+            (
+                (np.array([True, False]), np.array([False, True])),
+                r"must be numbers of rows, or a mask of all \d+ rows; fold 0 of cv has values of "
+                r"dtype bool and shape \(2,\)",
+            ),
+            ((["a"], ["b"]), r"fold 0 of cv has values of dtype <U1 and shape \(1,\)"),
+            (([0.5], [1.5]), r"fold 0 of cv has values of dtype float64"),
+            (
+                ([0, 1], [2, 10**6]),
+                r"Rows of folds must be numbered 0 to \d+; fold 0 of cv has 2 to 1",
+            ),
+            (([0, -1], [2]), r"fold 0 of cv has -1 to 0\. Number the rows within the sample"),
+        ],
+    )
+    def test_folds_that_are_no_rows(self, absolute, fold, words):
+        X, y = absolute
+        with pytest.raises(InvalidInputError, match=words):
+            LocalMARegressor({"left": left, "right": right}, cv=[fold]).fit(X, y)
+
+    def test_a_base_that_is_no_gate(self, absolute):
+        X, y = absolute
+        gate = ShrunkGate("local")
+        with pytest.raises(
+            InvalidInputError,
+            match=r"The base of ShrunkGate must be a gate, such as MLPGate\(\); received 'local'\.",
+        ):
+            LocalMARegressor({"left": left, "right": right}, gate=gate).fit(X, y)
+
+    def test_predictions_with_another_index(self):
+        pandas = pytest.importorskip("pandas")
+        y = np.arange(6.0)
+        X = pandas.DataFrame({"x": y}, index=list("abcdef"))
+        P = pandas.DataFrame({"m": y, "k": -y}, index=X.index)
+        fitted = LocalMARegressor(gate="global").fit(X, y, predictions=P)
+        words = (
+            r"the rows of X in the same order, and their index differs from X's: in row 0 X has "
+            r"'a' and predictions 'f'\. Put them in order with predictions\.loc\[X\.index\]"
+        )
+        turned = P[::-1]
+        for wrong in (turned, {"m": turned["m"], "k": y}, {"m": y, "k": turned[["k"]]}):
+            with pytest.raises(InvalidInputError, match=words):
+                LocalMARegressor(gate="global").fit(X, y, predictions=wrong)
+            with pytest.raises(InvalidInputError, match=words):
+                fitted.predict(X, predictions=wrong)
+        for right_ones in (P.to_numpy(), turned.loc[X.index], {"m": y, "k": -y}):
+            np.testing.assert_allclose(fitted.predict(X, predictions=right_ones), y, atol=1e-6)
+        plain = X.to_numpy()
+        LocalMARegressor(gate="global").fit(plain, y, predictions=P)

@@ -362,3 +362,27 @@ def test_killed_while_saving_leaves_a_whole_file(tmp_path, columns, sample):
     child.stdout.close()
     X, _ = sample
     np.testing.assert_array_equal(localma.load(path).predict(X), columns.predict(X))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, bool, np.float32, np.int64, "U3"])
+def test_labels_keep_their_type(tmp_path, dtype):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    labels = np.array([0, 1])[(X[:, 0] > 0).astype(int)].astype(dtype)
+    model = LogisticRegression().fit(X, labels)
+    fitted = LocalMAClassifier({"model": model}, gate="equal").fit(X, labels)
+    fitted.save(tmp_path / "model.localma")
+    again = localma.load(tmp_path / "model.localma", candidates={"model": model})
+    assert again.classes_.dtype == fitted.classes_.dtype == labels.dtype
+    assert again.predict(X).dtype == labels.dtype
+    np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
+
+
+@pytest.mark.parametrize("dtype", [None, "O", "<M8[s]", "|i1", "strange"])
+def test_labels_of_another_type_are_refused(tmp_path, dtype):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    labels = np.where(X[:, 0] > 0, 1000, 2000)
+    model = LogisticRegression().fit(X, labels)
+    LocalMAClassifier({"model": model}, gate="equal").fit(X, labels).save(tmp_path / "m.localma")
+    rewrite(tmp_path / "m.localma", lambda description: description.update(classes_dtype=dtype))
+    with pytest.raises(FileFormatError, match=r"The classes \[1000, 2000\] are no "):
+        localma.load(tmp_path / "m.localma", candidates={"model": model})

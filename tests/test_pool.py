@@ -548,3 +548,18 @@ def test_a_generator_of_folds_serves_every_own_model() -> None:
     _, out_of_fold, covered = pool.fit(X, Y, cv=KFold(3).split(X))
     assert covered.all()
     assert set(out_of_fold) == {"a", "b"}
+
+
+def test_rows_in_errors_are_those_of_x_where_only_some_are_asked() -> None:
+    def fails(X: Any) -> Any:
+        if (X[:, 0] == 7).any():
+            raise RuntimeError("no connection")
+        return X[:, 0]
+
+    rows = np.arange(12.0)[:, np.newaxis]
+    mask = np.ones((12, 2), dtype=bool)
+    mask[::2, 0] = False
+    for size, words in ((None, "rows 1, 3, 5, 7, 9 and 1 more, the last 11"), (3, "rows 7, 9, 11")):
+        pool = Pool({"a": as_candidate(fails, batch_size=size), "b": north}, task="regression")
+        with pytest.raises(CandidateError, match=rf"'a' raised RuntimeError on {words}"):
+            pool.predict(rows, only=mask)

@@ -3,36 +3,69 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from math import isfinite
 from typing import Any, ClassVar
 
 import numpy as np
 
+from localma.candidates.batches import (
+    BatchSize,
+    checked_batch_size,
+    rows_within,
+    working_bytes,
+)
 from localma.candidates.labels import Labels, as_labels
-from localma.candidates.outputs import Array, Task, as_prediction
+from localma.candidates.outputs import Array, Rows, Task, as_prediction
 from localma.errors import CandidateError, InvalidInputError, LocalMAError
 from localma.frames import ColumnKey, n_rows, pick_columns, take_rows
+from localma.imports import import_name, import_object
+from localma.progress import bar
 
 Inputs = Sequence[ColumnKey] | Callable[[Any], Any] | None
 Recipe = dict[str, Any]
+FieldTypes = dict[str, tuple[type, ...]]
+
+COMMON_FIELDS: FieldTypes = {
+    "inputs": (list, str, type(None)),
+    "classes": (list, type(None)),
+    "cost": (int, float),
+    "batch_size": (int, str, type(None)),
+}
+"""Fields that the recipes of most kinds have, with their types in JSON."""
+
+
+class RowError(InvalidInputError):
+    """One row of the inputs cannot be read: an image that is cut short, a text that is empty.
+
+    `row` counts from zero within the rows that `_answer` was given; the error that reaches the
+    user has the number of the row in X.
+    """
+
+    def __init__(self, message: str, *, row: int) -> None:
+        super().__init__(message)
+        self.row = row
 
 
 class Candidate(ABC):
     """A trained model ``f(x)``: never cloned, never refitted, called row by row or in batches.
 
-    Subclasses are final and say what `_answer` is.
+    Subclasses are final and say what `_answer` is. A kind that can be saved declares the `fields`
+    of its recipe, which of them are `paths`, and a `from_recipe`; `infer.KINDS` says where it is.
 
     Parameters
     ----------
     inputs : columns (names or integer positions) or a function of X; None passes X untouched.
     classes : (K,) labels of the columns of its probabilities, or None.
     cost : what one call costs beside the other candidates.
-    batch_size : rows per call; None calls it once.
+    batch_size : rows per call; None calls it once. "auto" lets a call take 256 MiB, and an amount
+        of memory such as "1 GiB" that much.
     """
 
     kind: ClassVar[str]
     needs_trust: ClassVar[bool] = True
+    fields: ClassVar[FieldTypes] = {}
+    paths: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -40,12 +73,12 @@ class Candidate(ABC):
         inputs: Inputs = None,
         classes: Any = None,
         cost: float = 1.0,
-        batch_size: int | None = None,
+        batch_size: BatchSize = None,
     ) -> None:
         self.inputs = _checked_inputs(inputs)
         self.classes: Labels | None = None if classes is None else as_labels(classes)
         self.cost = _checked_cost(cost)
-        self.batch_size = _checked_batch_size(batch_size)
+        self.batch_size = checked_batch_size(batch_size)
 
     @abstractmethod
     def _answer(self, X: Any, task: Task) -> Any:
@@ -68,6 +101,20 @@ class Candidate(ABC):
         """Describe it in JSON so that it can be rebuilt; None if it lives in memory only."""
         return None
 
+    @classmethod
+    def from_recipe(cls, recipe: Recipe) -> Candidate:
+        """Rebuild it from what `recipe` gave, its paths made absolute."""
+        raise InvalidInputError(f"A {cls.kind} has no recipe; pass the candidate itself by name.")
+
+    @property
+    def source(self) -> str | None:
+        """The file or address that the model comes from, for errors; None if it has none."""
+        return None
+
+    def _row_bytes(self, X: Any) -> int:
+        """Memory that a row takes while the model answers; X holds the first row as it sees it."""
+        return working_bytes(X)
+
     def expand(self, name: str, X: Any) -> list[tuple[str, Candidate]]:
         """The candidates that it stands for, once X is known: itself, unless it is a glob."""
         return [(name, self)]
@@ -76,7 +123,9 @@ class Candidate(ABC):
         """Whether it states its own inputs; others do not see the prediction columns of X."""
         return self.inputs is not None
 
-    def predict(self, X: Any, task: Task, *, name: str | None = None) -> Array:
+    def predict(
+        self, X: Any, task: Task, *, name: str | None = None, rows: Rows | None = None
+    ) -> Array:
         """Predict each row of X, checked.
 
         Parameters
@@ -84,6 +133,8 @@ class Candidate(ABC):
         X : n rows of any kind.
         task : "regression" or "classification".
         name : what errors call the candidate; its own label if None.
+        rows : (n,) what errors call the rows, where X is a part of what the user has; counted
+            from zero if None.
 
         Returns
         -------
@@ -91,36 +142,79 @@ class Candidate(ABC):
             Regression (n,) or (n, K); classification (n, K), columns in the order of `classes`.
         """
         name = self.label if name is None else name
+        return joined(list(self.in_batches(X, task, name=name, rows=rows)), name)
+
+    def in_batches(
+        self, X: Any, task: Task, *, name: str, rows: Rows | None = None
+    ) -> Iterator[Array]:
+        """Predictions of one batch of rows after the other; parameters as in `predict`."""
         if task == "classification" and self.classes is None:
             self.check_task(task, name)
         n = n_rows(X)
         if n == 0:
             raise InvalidInputError(f"Candidate {name!r} needs a row to predict; X has none.")
         size = self.batch_size
+        if isinstance(size, str):
+            size = self._rows_within(size, X, name, rows)
         if size is None or size >= n:
-            return self._predict_batch(X, task, name, 0, n, n)
-        pieces = [
-            self._predict_batch(
-                take_rows(X, slice(start, start + size)), task, name, start, min(start + size, n), n
-            )
-            for start in range(0, n, size)
-        ]
-        return _joined(pieces, name)
+            yield self._predict_batch(X, task, name, rows)
+            return
+        numbers, of = (range(n), f" of {n}") if rows is None else (rows, "")
+        parts = [slice(start, start + size) for start in range(0, n, size)]
 
-    def _predict_batch(self, X: Any, task: Task, name: str, start: int, stop: int, n: int) -> Array:
+        def ask(part: slice) -> Array:
+            return self._predict_batch(take_rows(X, part), task, name, numbers[part], of)
+
+        with bar(name, n) as advance:
+            for piece in self._in_turn(ask, parts):
+                yield piece
+                advance(len(piece))
+
+    def _in_turn(self, ask: Callable[[slice], Array], parts: list[slice]) -> Iterator[Array]:
+        """Ask about one part of X after the other; a kind that only waits may overlap them."""
+        return map(ask, parts)
+
+    def _predict_batch(
+        self, X: Any, task: Task, name: str, rows: Rows | None, of: str = ""
+    ) -> Array:
         try:
             output = self._answer(self.select(X), task)
-        except LocalMAError as error:
-            raise CandidateError(f"Candidate {name!r}: {error}", candidate=name) from error
         except Exception as error:
-            raise CandidateError(
-                f"Candidate {name!r} raised {type(error).__name__} on rows {start} to {stop - 1} "
-                f"of {n}: {error}. A candidate must predict every row it is given: correct it, "
-                "or leave those rows out.",
-                candidate=name,
-            ) from error
+            raise self._failure(error, name, X, rows, of) from error
         classes = self.classes if task == "classification" else None
-        return as_prediction(output, name=name, n=stop - start, classes=classes)
+        try:
+            return as_prediction(output, name=name, n=n_rows(X), classes=classes, rows=rows)
+        except CandidateError as error:
+            if self.source is None:
+                raise
+            raise CandidateError(_with_source(str(error), self), candidate=name) from error
+
+    def _rows_within(self, amount: str, X: Any, name: str, rows: Rows | None) -> int:
+        first = take_rows(X, slice(0, 1))
+        try:
+            return rows_within(amount, self._row_bytes(self.select(first)))
+        except Exception as error:
+            raise self._failure(error, name, first, rows) from error
+
+    def _failure(
+        self, error: Exception, name: str, X: Any, rows: Rows | None, of: str = ""
+    ) -> CandidateError:
+        """What the user is told: which candidate, which rows, and from which file."""
+        if isinstance(error, RowError):
+            text = f"Candidate {name!r}, row {error.row if rows is None else rows[error.row]}: "
+            text += str(error)
+        elif isinstance(error, LocalMAError):
+            text = f"Candidate {name!r}: {error}"
+        else:
+            where = (
+                f"rows 0 to {n_rows(X) - 1} of {n_rows(X)}" if rows is None else listed_rows(rows)
+            )
+            text = (
+                f"Candidate {name!r} raised {type(error).__name__} on {where}{of}: {error}. A "
+                "candidate must predict every row it is given: correct it, or leave those rows "
+                "out."
+            )
+        return CandidateError(_with_source(text, self), candidate=name)
 
     def select(self, X: Any) -> Any:
         """The part of X that the model gets; X itself where no inputs are stated."""
@@ -135,6 +229,18 @@ class Candidate(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.label!r})"
 
+    def _common_recipe(self) -> Recipe | None:
+        """The options that all kinds share, in JSON; None if its inputs cannot be imported."""
+        inputs = import_name(self.inputs) if callable(self.inputs) else self.inputs
+        if inputs is None and self.inputs is not None:
+            return None
+        return {
+            "inputs": inputs,
+            "classes": None if self.classes is None else self.classes.tolist(),
+            "cost": self.cost,
+            "batch_size": self.batch_size,
+        }
+
     def identity(self) -> Hashable:
         """Equal for two candidates that are the same model on the same inputs."""
         inputs = self.inputs
@@ -143,7 +249,35 @@ class Candidate(ABC):
         return self.kind, self._model_identity(), seen, classes
 
 
-def _joined(pieces: list[Array], name: str) -> Array:
+def common_options(recipe: Recipe) -> dict[str, Any]:
+    """The options that all kinds share, out of a recipe. May import code: trusted recipes only."""
+    inputs = recipe["inputs"]
+    return {
+        "inputs": import_object(inputs) if isinstance(inputs, str) else inputs,
+        "classes": recipe["classes"],
+        "cost": recipe["cost"],
+        "batch_size": recipe["batch_size"],
+    }
+
+
+def _with_source(text: str, candidate: Candidate) -> str:
+    source = candidate.source
+    return text if source is None or source in text else f"{text} The model is in {source!r}."
+
+
+def listed_rows(rows: Rows) -> str:
+    """Row numbers in words, the first few where they do not follow one another."""
+    first, last, count = rows[0], rows[-1], len(rows)
+    if last - first + 1 == count:
+        return f"rows {first} to {last}"
+    some = ", ".join(str(row) for row in rows[:5])
+    return f"rows {some}" if count <= 5 else f"rows {some} and {count - 5} more, the last {last}"
+
+
+def joined(pieces: list[Array], name: str) -> Array:
+    """Predictions of all batches in one array; an error if their outputs differ in number."""
+    if len(pieces) == 1:
+        return pieces[0]
     shapes = {piece.shape[1:] for piece in pieces}
     if len(shapes) > 1:
         raise CandidateError(
@@ -171,14 +305,3 @@ def _checked_cost(cost: float) -> float:
     if not isinstance(cost, int | float | np.number) or not isfinite(cost) or cost < 0:
         raise InvalidInputError(f"cost must be a finite number, zero or more; received {cost!r}.")
     return float(cost)
-
-
-def _checked_batch_size(batch_size: int | None) -> int | None:
-    if batch_size is None:
-        return None
-    whole = isinstance(batch_size, int | np.integer) and not isinstance(batch_size, bool)
-    if not whole or batch_size < 1:
-        raise InvalidInputError(
-            f"batch_size must be None or a whole number, one or more; received {batch_size!r}."
-        )
-    return int(batch_size)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from localma.candidates.base import Candidate, Recipe
+from localma.candidates.base import Candidate, FieldTypes, Recipe
 from localma.candidates.outputs import Task
 from localma.errors import InvalidInputError
 from localma.frames import (
@@ -45,6 +45,11 @@ class Column(Candidate):
 
     kind = "column"
     needs_trust = False
+    fields: ClassVar[FieldTypes] = {
+        "columns": (list,),
+        "classes": (list, type(None)),
+        "cost": (int, float),
+    }
 
     def __init__(
         self,

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from sklearn import get_config
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
@@ -20,6 +19,7 @@ from localma.candidates.estimator import EstimatorCandidate, refuse_classifier
 from localma.candidates.labels import align, places_of
 from localma.candidates.outputs import Array, Task
 from localma.errors import CandidateError, InvalidInputError
+from localma.folds import make_folds
 from localma.frames import n_rows, take_rows
 
 Covered = NDArray[np.bool_]
@@ -36,7 +36,8 @@ class CrossFitted(Candidate):
     ----------
     estimator : an unfitted scikit-learn estimator or pipeline.
     cv : folds of its own (an integer or any splitter); None takes those of the whole model.
-        An integer means unshuffled folds, stratified for classification, as in scikit-learn.
+        An integer means what it means there: shuffled folds, stratified by label for
+        classification, by whole groups where `groups` are given.
     inputs : columns or a function of X; None takes all but the prediction columns.
     cost : what one prediction costs beside the other candidates.
 
@@ -118,13 +119,17 @@ class CrossFitted(Candidate):
         y = np.asarray(y)
         inputs = self.select(X)
         fresh = _seeded(self.estimator, random_state)
-        splitter = check_cv(
-            cv if self.cv is None else self.cv, y, classifier=task == "classification"
+        folds = make_folds(
+            cv if self.cv is None else self.cv,
+            y,
+            groups,
+            classification=task == "classification",
+            random_state=random_state,
         )
         full = self._fitted(fresh, inputs, y, sample_weight, name, "all rows")
         candidate = EstimatorCandidate(full, inputs=self.inputs, cost=self.cost)
         parts = []
-        for fold, (train, test) in enumerate(splitter.split(inputs, y, groups)):
+        for fold, (train, test) in enumerate(folds):
             weight = None if sample_weight is None else np.asarray(sample_weight)[train]
             model = self._fitted(
                 clone(fresh), take_rows(inputs, train), y[train], weight, name, f"fold {fold}"
@@ -133,7 +138,10 @@ class CrossFitted(Candidate):
                 (test, _predict_fold(model, candidate, take_rows(inputs, test), task, name))
             )
         if not parts:
-            raise InvalidInputError(f"cv must give at least one fold; {splitter!r} gave none.")
+            raise InvalidInputError(
+                f"cv must give at least one fold; {(cv if self.cv is None else self.cv)!r} gave "
+                "none."
+            )
         predictions, covered = _mean_of_parts(parts, n_rows(inputs))
         return candidate, predictions, covered
 

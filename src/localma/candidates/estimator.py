@@ -12,6 +12,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from localma.candidates.base import Candidate, Inputs
+from localma.candidates.batches import BatchSize
 from localma.candidates.labels import Labels, as_labels
 from localma.candidates.outputs import Array, Task
 from localma.errors import InvalidInputError
@@ -49,7 +50,7 @@ class EstimatorCandidate(Candidate):
         inputs: Inputs = None,
         classes: Any = None,
         cost: float = 1.0,
-        batch_size: int | None = None,
+        batch_size: BatchSize = None,
     ) -> None:
         check_fitted(model)
         own = own_classes(model)
@@ -63,7 +64,6 @@ class EstimatorCandidate(Candidate):
         _check_renaming(self.classes, own, model)
 
     def _answer(self, X: Any, task: Task) -> Any:
-        X = self._fitted_columns(X)
         if task == "regression":
             return self.model.predict(X)
         if self._has_probabilities:
@@ -71,7 +71,9 @@ class EstimatorCandidate(Candidate):
         assert self._own_classes is not None  # check_task
         return one_hot(self.model.predict(X), self._own_classes)
 
-    def _fitted_columns(self, X: Any) -> Any:
+    def select(self, X: Any) -> Any:
+        """The inputs stated; of a data frame, the columns that the estimator was fitted on."""
+        X = super().select(X)
         if self._feature_names is None:
             return X
         names = column_names(X)

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from inspect import ismethod
-from typing import Any
+from typing import Any, ClassVar
 
-from localma.candidates.base import Candidate, Inputs, Recipe
+from localma.candidates.base import (
+    COMMON_FIELDS,
+    Candidate,
+    FieldTypes,
+    Inputs,
+    Recipe,
+    common_options,
+)
+from localma.candidates.batches import BatchSize
 from localma.candidates.outputs import Task
 from localma.errors import InvalidInputError
 from localma.imports import import_name, import_object
@@ -26,6 +34,7 @@ class FunctionCandidate(Candidate):
 
     kind = "function"
     needs_trust = True
+    fields: ClassVar[FieldTypes] = {"import": (str,), **COMMON_FIELDS}
 
     def __init__(
         self,
@@ -34,7 +43,7 @@ class FunctionCandidate(Candidate):
         inputs: Inputs = None,
         classes: Any = None,
         cost: float = 1.0,
-        batch_size: int | None = None,
+        batch_size: BatchSize = None,
     ) -> None:
         super().__init__(inputs=inputs, classes=classes, cost=cost, batch_size=batch_size)
         if not callable(function):
@@ -72,27 +81,12 @@ class FunctionCandidate(Candidate):
 
     def recipe(self) -> Recipe | None:
         """The import name of the function and its options, where everything can be imported."""
-        name = import_name(self.function)
-        inputs = import_name(self.inputs) if callable(self.inputs) else self.inputs
-        if name is None or (inputs is None and self.inputs is not None):
+        name, common = import_name(self.function), self._common_recipe()
+        if name is None or common is None:
             return None
-        return {
-            "kind": self.kind,
-            "import": name,
-            "inputs": inputs,
-            "classes": None if self.classes is None else self.classes.tolist(),
-            "cost": self.cost,
-            "batch_size": self.batch_size,
-        }
+        return {"kind": self.kind, "import": name, **common}
 
     @classmethod
     def from_recipe(cls, recipe: Recipe) -> FunctionCandidate:
         """Import the function again. Runs the code of its module: trusted recipes only."""
-        inputs = recipe["inputs"]
-        return cls(
-            import_object(recipe["import"]),
-            inputs=import_object(inputs) if isinstance(inputs, str) else inputs,
-            classes=recipe["classes"],
-            cost=recipe["cost"],
-            batch_size=recipe["batch_size"],
-        )
+        return cls(import_object(recipe["import"]), **common_options(recipe))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 
 from localma.candidates.labels import (
@@ -17,9 +18,16 @@ from localma.candidates.labels import (
     warn_unknown_classes,
 )
 from localma.candidates.names import check_names, check_same_names, numbered
-from localma.candidates.outputs import Array, Task, as_prediction, check_task_name, stacked
+from localma.candidates.outputs import (
+    Array,
+    Task,
+    are_probabilities,
+    as_prediction,
+    check_task_name,
+    stacked,
+)
 from localma.errors import InvalidInputError
-from localma.frames import column_names, column_values, dense
+from localma.frames import LARGE_ROWS, column_names, column_values, dense
 
 
 def read_predictions(
@@ -57,6 +65,9 @@ def read_predictions(
     """
     check_task_name(task)
     labels = _labels(task, classes)
+    whole = _whole(predictions, n_rows, labels)
+    if whole is not None and (names is None or len(names) == whole.shape[1]):
+        return numbered(whole.shape[1]) if names is None else tuple(names), whole
     received, columns = _split(predictions, n_rows)
     if received is None:
         received = _names_of_array(len(columns), names)
@@ -65,8 +76,29 @@ def read_predictions(
         check_same_names(received, names)
     ordered = tuple(received if names is None else names)
     _warn_of_missing_labels(by_name, labels)
-    checked = [_column(by_name[name], name, n_rows, labels) for name in ordered]
+    checked = (_column(by_name[name], name, n_rows, labels) for name in ordered)
     return ordered, stacked(checked, ordered, n_rows)
+
+
+def check_same_index(predictions: Any, X: Any) -> None:
+    """Refuse pandas predictions whose index is not that of a pandas X: rows go by position.
+
+    >>> check_same_index(np.zeros((2, 1)), np.zeros((2, 3)))  # arrays have no index
+    """
+    if not nw.dependencies.is_pandas_dataframe(X):
+        return
+    parts = predictions.values() if isinstance(predictions, Mapping) else [predictions]
+    for part in parts:
+        pandas = nw.dependencies.is_pandas_dataframe(part) or nw.dependencies.is_pandas_series(part)
+        if not pandas or len(part) != len(X) or part.index.equals(X.index):
+            continue
+        row = next((k for k in range(len(X)) if X.index[k] != part.index[k]), 0)
+        raise InvalidInputError(
+            "predictions must have the rows of X in the same order, and their index differs from "
+            f"X's: in row {row} X has {X.index[row]!r} and predictions {part.index[row]!r}. Put "
+            "them in order with predictions.loc[X.index]; where they are in order already, pass "
+            "predictions.to_numpy(), or set their index to X.index."
+        )
 
 
 def _labels(task: Task, classes: Any) -> Labels | None:
@@ -77,6 +109,28 @@ def _labels(task: Task, classes: Any) -> Labels | None:
             "Bare predictions of probabilities need the classes of their last axis; received none."
         )
     return as_labels(classes)
+
+
+def _whole(predictions: Any, n: int, labels: Labels | None) -> Array | None:
+    """All candidates at once, if they are one array and nothing is wrong with it; else None.
+
+    Column by column takes longer, and tells which candidate is at fault.
+    """
+    if not isinstance(predictions, np.ndarray) or predictions.dtype.kind not in "biuf":
+        return None
+    if predictions.ndim not in (2, 3) or len(predictions) != n or predictions.size == 0:
+        return None
+    if labels is None:
+        P = predictions[:, :, 0] if predictions.shape[2:] == (1,) else predictions
+        passes = bool(np.isfinite(P).all())
+    else:
+        P = predictions
+        passes = P.shape[2:] == labels.shape and are_probabilities(P)
+    if not passes:
+        return None
+    # Many predictions stay where and as they are, be it in mapped memory.
+    single = labels is None and n >= LARGE_ROWS and P.dtype == np.float32
+    return P if single else P.astype(np.float64, copy=False)
 
 
 def _split(predictions: Any, n: int) -> tuple[tuple[Any, ...] | None, list[Any]]:

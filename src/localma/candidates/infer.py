@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 from localma.candidates.base import Candidate, Inputs, Recipe
-from localma.candidates.column import Column
+from localma.candidates.batches import BatchSize
 from localma.candidates.estimator import EstimatorCandidate
+from localma.candidates.files import beside, found_beside
 from localma.candidates.function import FunctionCandidate
 from localma.errors import FileFormatError, InvalidInputError, unknown_name
+from localma.imports import import_object
 
-RECIPES: dict[str, type[Column] | type[FunctionCandidate]] = {
-    kind.kind: kind for kind in (Column, FunctionCandidate)
+KINDS = {
+    "column": "localma.candidates.column:Column",
+    "function": "localma.candidates.function:FunctionCandidate",
+    "http": "localma.candidates.http_:HttpCandidate",
+    "onnx": "localma.candidates.onnx_:OnnxCandidate",
+    "skops": "localma.candidates.skops_:SkopsCandidate",
+    "timm": "localma.candidates.timm_:TimmCandidate",
+    "torch": "localma.candidates.torch_:TorchCandidate",
+    "transformers": "localma.candidates.transformers_:TransformersCandidate",
 }
-_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
-    "column": {"columns": (list,), "classes": (list, type(None)), "cost": (int, float)},
-    "function": {
-        "import": (str,),
-        "inputs": (list, str, type(None)),
-        "classes": (list, type(None)),
-        "cost": (int, float),
-        "batch_size": (int, type(None)),
-    },
+"""Where the kinds are that have recipes: imported when one is asked for, and not before."""
+
+SUFFIXES = {".onnx": "onnx", ".pt2": "torch", ".skops": "skops"}
+"""The kinds that the name of a file tells."""
+
+NO_CANDIDATES = {
+    ".safetensors": "holds weights without the network they belong to: write "
+    "TimmCandidate(architecture, {path!r}), or load them into a module and pass the module",
+    **dict.fromkeys(
+        (".pt", ".pth"),
+        "may hold pickled code: load it yourself and pass the module, or save the module with "
+        "torch.export as a .pt2 file",
+    ),
+    **dict.fromkeys(
+        (".pkl", ".pickle", ".joblib"),
+        "holds pickled code: load it yourself and pass the model, or save the model with skops as "
+        "a .skops file",
+    ),
 }
+"""What is said about other files that models come in."""
 
 
 def as_candidate(
@@ -31,19 +53,23 @@ def as_candidate(
     inputs: Inputs = None,
     classes: Any = None,
     cost: float = 1.0,
-    batch_size: int | None = None,
+    batch_size: BatchSize = None,
 ) -> Candidate:
-    """Make a candidate of a fitted estimator or of a function.
+    """Make a candidate of a fitted estimator, a function, a network, a file or an address.
 
     Parameters
     ----------
     model : a fitted object with `predict`, a function of X, or a candidate, which passes through.
+        A PyTorch module, or the path of a model: a file .onnx, .pt2 (torch.export) or .skops, a
+        transformers folder (with a config.json), an address http://... or https://...; their
+        further options are those of the classes, such as OnnxCandidate(path, activation=...).
     inputs : the columns it takes (names or integer positions), or a function of X. By default it
         gets X without the prediction columns.
     classes : labels of the probabilities that a function returns, in the order of its columns; for
         a fitted classifier, other labels for its own classes.
     cost : what one call costs beside the other candidates.
-    batch_size : rows per call; None calls it once.
+    batch_size : rows per call, "auto" or an amount of memory such as "1 GiB"; by default networks
+        have "auto" and others are called once.
 
     Examples
     --------
@@ -59,9 +85,43 @@ def as_candidate(
                 "where it is made."
             )
         return model
+    options = {"inputs": inputs, "classes": classes, "cost": cost, "batch_size": batch_size}
+    if isinstance(model, str | os.PathLike):
+        return _from_path(os.fspath(model), options)
+    if _is_network(model):
+        return _kind("torch")(model, **_stated(options))
     _refuse_what_is_no_model(model)
     kind = EstimatorCandidate if hasattr(model, "predict") else FunctionCandidate
     return kind(model, inputs=inputs, classes=classes, cost=cost, batch_size=batch_size)
+
+
+def _from_path(path: str, options: dict[str, Any]) -> Candidate:
+    if path.startswith(("http://", "https://")):
+        return _kind("http")(path, **_stated(options))
+    if os.path.isfile(os.path.join(path, "config.json")):
+        return _kind("transformers")(path, **_stated(options))
+    suffix = Path(path).suffix.lower()
+    if suffix in SUFFIXES:
+        return _kind(SUFFIXES[suffix])(path, **_stated(options))
+    if suffix in NO_CANDIDATES:
+        reason = NO_CANDIDATES[suffix].format(path=path)
+        raise InvalidInputError(f"A {suffix} file such as {path!r} {reason}.")
+    raise InvalidInputError(
+        f"A candidate is a fitted model or a function; received the string {path!r}: for a column "
+        f"of X that holds predictions write Column({path!r}). A model's path ends in "
+        f"{', '.join(SUFFIXES)} or is a folder with a config.json; an address begins with http."
+    )
+
+
+def _stated(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that the user gave; for the others the kind has its own defaults."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _is_network(model: Any) -> bool:
+    """Whether it is a PyTorch module; if so, PyTorch is imported already."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
 
 
 def _refuse_what_is_no_model(model: Any) -> None:
@@ -69,11 +129,6 @@ def _refuse_what_is_no_model(model: Any) -> None:
         raise InvalidInputError(
             f"A candidate is a fitted model, and {model.__name__} is a class: pass a fitted "
             f"instance, or CrossFitted({model.__name__}())."
-        )
-    if isinstance(model, str):
-        raise InvalidInputError(
-            f"A candidate is a fitted model or a function; received the string {model!r}: for a "
-            f"column of X that holds predictions write Column({model!r})."
         )
     if not callable(model) and not hasattr(model, "predict"):
         raise InvalidInputError(
@@ -84,7 +139,7 @@ def _refuse_what_is_no_model(model: Any) -> None:
 
 
 def needs_trust(recipe: Recipe) -> bool:
-    """Whether following the recipe runs code that it names.
+    """Whether following the recipe runs code, or opens files or addresses, that it names.
 
     >>> needs_trust({"kind": "column", "columns": ["guess"], "classes": None, "cost": 1.0})
     False
@@ -92,38 +147,62 @@ def needs_trust(recipe: Recipe) -> bool:
     return _kind_of(recipe).needs_trust
 
 
-def from_recipe(recipe: Recipe) -> Candidate:
+def recipe_beside(candidate: Candidate, folder: str | os.PathLike[str]) -> Recipe | None:
+    """Describe a candidate in JSON, its paths relative to the folder that the recipe is kept in."""
+    recipe = candidate.recipe()
+    if recipe is None:
+        return None
+    return recipe | {field: beside(path, Path(folder)) for field, path in _paths(recipe, candidate)}
+
+
+def from_recipe(recipe: Recipe, folder: str | os.PathLike[str] = ".") -> Candidate:
     """Rebuild a candidate from its recipe. Ask `needs_trust` first: this follows import names.
+
+    Parameters
+    ----------
+    recipe : what `recipe` or `recipe_beside` gave.
+    folder : where relative paths start.
 
     >>> from_recipe({"kind": "column", "columns": ["guess"], "classes": None, "cost": 1.0})
     Column('guess')
     """
     kind = _kind_of(recipe)
-    _check_fields(recipe)
+    _check_fields(recipe, kind)
     try:
-        return kind.from_recipe(recipe)
+        places = {f: found_beside(path, Path(folder)) for f, path in _paths(recipe, kind)}
+        return kind.from_recipe(recipe | places)
     except InvalidInputError as error:
         raise FileFormatError(f"The recipe {recipe!r} cannot be followed: {error}") from error
 
 
-def _kind_of(recipe: Recipe) -> type[Column] | type[FunctionCandidate]:
+def _paths(recipe: Recipe, kind: Candidate | type[Candidate]) -> list[tuple[str, str]]:
+    return [(field, recipe[field]) for field in kind.paths if recipe[field] is not None]
+
+
+def _kind_of(recipe: Recipe) -> type[Candidate]:
     kind = recipe.get("kind") if isinstance(recipe, dict) else None
-    if kind not in RECIPES:
-        raise FileFormatError(str(unknown_name("kind of candidate", kind, RECIPES)))
-    return RECIPES[kind]
+    if kind not in KINDS:
+        raise FileFormatError(str(unknown_name("kind of candidate", kind, KINDS)))
+    return _kind(kind)
 
 
-def _check_fields(recipe: Recipe) -> None:
-    fields = _FIELDS[recipe["kind"]]
-    if set(recipe) != {"kind", *fields}:
+def _kind(name: str) -> type[Any]:
+    found: type[Any] = import_object(KINDS[name])
+    return found
+
+
+def _check_fields(recipe: Recipe, kind: type[Candidate]) -> None:
+    if set(recipe) != {"kind", *kind.fields}:
         raise FileFormatError(
-            f"The recipe of a {recipe['kind']} must have the fields {sorted(fields)}; received "
+            f"The recipe of a {kind.kind} must have the fields {sorted(kind.fields)}; received "
             f"{sorted(set(recipe) - {'kind'})}."
         )
-    for field, types in fields.items():
-        if not isinstance(recipe[field], types) or isinstance(recipe[field], bool):
+    for field, types in kind.fields.items():
+        value = recipe[field]
+        # To Python a truth value is a whole number too.
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             allowed = " or ".join("null" if t is type(None) else t.__name__ for t in types)
             raise FileFormatError(
-                f"The field {field!r} in the recipe of a {recipe['kind']} must be {allowed}; "
-                f"received {recipe[field]!r}."
+                f"The field {field!r} in the recipe of a {kind.kind} must be {allowed}; "
+                f"received {value!r}."
             )

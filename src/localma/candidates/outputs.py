@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -14,6 +14,8 @@ from localma.frames import column_names, dense
 
 Array = NDArray[np.floating]
 Task = Literal["regression", "classification"]
+Rows = Sequence[int] | NDArray[np.intp]
+"""What errors call the rows that a candidate was given."""
 
 SUM_TOLERANCE = 1e-3  # a float32 softmax over a thousand classes stays well within
 LEAST_SUM, GREATEST_SUM = 1.0 - SUM_TOLERANCE, 1.0 + SUM_TOLERANCE
@@ -28,7 +30,9 @@ def check_task_name(task: str) -> None:
         )
 
 
-def as_prediction(output: Any, *, name: str, n: int, classes: Labels | None) -> Array:
+def as_prediction(
+    output: Any, *, name: str, n: int, classes: Labels | None, rows: Rows | None = None
+) -> Array:
     """Check what a candidate returned for n rows and bring it to its one shape.
 
     Parameters
@@ -37,6 +41,7 @@ def as_prediction(output: Any, *, name: str, n: int, classes: Labels | None) -> 
     name : name of the candidate, for the error.
     n : number of rows that it was given.
     classes : (K,) labels of its columns in classification, None in regression.
+    rows : (n,) what the error calls the rows; counted from zero if None.
 
     Returns
     -------
@@ -51,9 +56,9 @@ def as_prediction(output: Any, *, name: str, n: int, classes: Labels | None) -> 
     values = _real_array(_by_label(output, classes), name)
     if classes is None:
         values = _shape_regression(values, name, n)
-        _check_finite(values, name)
+        _check_finite(values, name, rows)
         return values
-    return _probabilities(values, name, n, classes)
+    return _probabilities(values, name, n, classes, rows)
 
 
 def _by_label(output: Any, classes: Labels | None) -> Any:
@@ -101,7 +106,7 @@ def _shape_regression(values: Array, name: str, n: int) -> Array:
     )
 
 
-def _probabilities(values: Array, name: str, n: int, classes: Labels) -> Array:
+def _probabilities(values: Array, name: str, n: int, classes: Labels, rows: Rows | None) -> Array:
     K = len(classes)
     second_only = K == 2 and values.shape in ((n,), (n, 1))
     if not second_only and values.shape != (n, K):
@@ -112,81 +117,96 @@ def _probabilities(values: Array, name: str, n: int, classes: Labels) -> Array:
             candidate=name,
         )
     if second_only:
-        _check_finite(values, name)
-        second = _within_zero_and_one(values, name).reshape(n)
+        _check_finite(values, name, rows)
+        second = _within_zero_and_one(values, name, rows).reshape(n)
         return np.column_stack([1.0 - second, second])
-    sums = values.sum(axis=1)
-    if values.min() >= 0.0 and sums.min() >= LEAST_SUM and sums.max() <= GREATEST_SUM:
-        return values  # which no NaN passes; the checks below only say what is wrong
-    _check_finite(values, name)
-    values = _within_zero_and_one(values, name)
-    _check_sums(values, name, classes)
+    if are_probabilities(values):
+        return values  # the checks below only say what is wrong
+    _check_finite(values, name, rows)
+    values = _within_zero_and_one(values, name, rows)
+    _check_sums(values, name, classes, rows)
     return values
 
 
-def _check_finite(values: Array, name: str) -> None:
+def are_probabilities(values: Array) -> bool:
+    """Whether (..., K) values are not negative and sum to one; no NaN passes.
+
+    >>> are_probabilities(np.array([[0.25, 0.75]])), are_probabilities(np.array([[0.5, 0.6]]))
+    (True, False)
+    """
+    K = values.shape[-1]
+    sums = values.reshape(-1, K) @ np.ones(K)  # many times as quick as a sum over a short axis
+    return bool(values.min() >= 0.0 and sums.min() >= LEAST_SUM and sums.max() <= GREATEST_SUM)
+
+
+def _check_finite(values: Array, name: str, rows: Rows | None) -> None:
     finite = np.isfinite(values)
     if finite.all():
         return
     bad = ~finite if values.ndim == 1 else ~finite.all(axis=1)
+    first = bad.argmax() if rows is None else rows[int(bad.argmax())]
     what = "NaN" if np.isnan(values).any() else "infinity"
     raise CandidateError(
         f"Candidate {name!r} returned {what} in {bad.sum()} of the {len(values)} rows it was "
-        f"given, first in row {bad.argmax()}; predictions must be finite: fill or leave out "
+        f"given, first in row {first}; predictions must be finite: fill or leave out "
         "those rows, or leave out the candidate.",
         candidate=name,
     )
 
 
-def _within_zero_and_one(values: Array, name: str) -> Array:
+def _within_zero_and_one(values: Array, name: str, rows: Rows | None) -> Array:
     low, high = values.min(), values.max()
     if low >= 0.0 and high <= 1.0:
         return values
     if low < -ROUNDING or high > GREATEST_SUM:
         bad = (values < -ROUNDING) | (values > GREATEST_SUM)
-        row = np.argwhere(bad)[0][0]
+        row = int(np.argwhere(bad)[0][0])
         raise CandidateError(
-            f"Candidate {name!r} returned {values[bad][0]:.6g} as a probability in row {row} of "
-            f"the {len(values)} it was given; probabilities lie between 0 and 1: turn scores "
+            f"Candidate {name!r} returned {values[bad][0]:.6g} as a probability in "
+            f"{_row(row, len(values), rows)}; probabilities lie between 0 and 1: turn scores "
             "into probabilities first, for example with a softmax.",
             candidate=name,
         )
     return np.clip(values, 0.0, 1.0)
 
 
-def _check_sums(values: Array, name: str, classes: Labels) -> None:
+def _check_sums(values: Array, name: str, classes: Labels, rows: Rows | None) -> None:
     sums = values.sum(axis=1)
     off = np.abs(sums - 1.0)
     row = off.argmax()
     if off[row] > SUM_TOLERANCE:
         raise CandidateError(
-            f"Candidate {name!r} returned probabilities that sum to {sums[row]:.6g} in row {row} "
-            f"of the {len(values)} it was given; over its classes {listed(classes)} they must sum "
-            f"to one (within {SUM_TOLERANCE:g}): divide each row by its sum.",
+            f"Candidate {name!r} returned probabilities that sum to {sums[row]:.6g} in "
+            f"{_row(int(row), len(values), rows)}; over its classes {listed(classes)} they must "
+            f"sum to one (within {SUM_TOLERANCE:g}): divide each row by its sum.",
             candidate=name,
         )
 
 
-def stacked(columns: Sequence[Array | None], names: Sequence[str], n: int) -> Array:
+def _row(row: int, n: int, rows: Rows | None) -> str:
+    return f"row {row} of the {n} it was given" if rows is None else f"row {rows[row]}"
+
+
+def stacked(columns: Iterable[Array | None], names: Sequence[str], n: int) -> Array:
     """Put the predictions of M candidates side by side: (n, M), or (n, M, K).
 
-    None stands for a candidate that was not asked, and becomes zeros.
+    They are taken one after another, and none is kept. None stands for a candidate that was not
+    asked, and becomes zeros.
 
     >>> stacked([np.array([1.0, 2.0]), None], ["a", "b"], 2).tolist()
     [[1.0, 0.0], [2.0, 0.0]]
     """
-    shapes = {name: c.shape[1:] for name, c in zip(names, columns, strict=True) if c is not None}
-    first = next(iter(shapes), None)
-    shape = () if first is None else shapes[first]
-    other = next((name for name in shapes if shapes[name] != shape), None)
-    if other is not None:
-        K, K_other = [(*shapes[name], 1)[0] for name in (first, other) if name is not None]
-        raise InvalidInputError(
-            f"All candidates must have the same number of outputs; candidate {first!r} has {K} "
-            f"and candidate {other!r} has {K_other}."
-        )
-    P = np.zeros((n, len(columns), *shape))
-    for m, values in enumerate(columns):
-        if values is not None:
-            P[:, m] = values
-    return P
+    P, first = None, ""
+    for m, (name, values) in enumerate(zip(names, columns, strict=True)):
+        if values is None:
+            continue
+        if P is None:
+            P, first = np.zeros((n, len(names), *values.shape[1:])), name
+        if values.shape[1:] != P.shape[2:]:
+            K, K_other = ((*shape, 1)[0] for shape in (P.shape[2:], values.shape[1:]))
+            raise InvalidInputError(
+                f"All candidates must have the same number of outputs; candidate {first!r} has {K} "
+                f"and candidate {name!r} has {K_other}."
+            )
+        P[:, m] = values
+    return np.zeros((n, len(names))) if P is None else P

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import check_cv
 
 from localma.candidates.base import Candidate
 from localma.candidates.column import Column
@@ -26,6 +25,7 @@ from localma.candidates.labels import (
 from localma.candidates.names import check_names, made_unique
 from localma.candidates.outputs import Array, Task, check_task_name, stacked
 from localma.errors import InvalidInputError, unknown_name
+from localma.folds import make_folds
 from localma.frames import (
     ColumnKey,
     column_names,
@@ -131,8 +131,14 @@ class Pool:
         covered = np.ones(n_rows(X), dtype=bool)
         if not self.has_own_models:
             return self, {}, covered
-        # One object for all candidates: a generator of folds can be walked once only.
-        splitter = check_cv(cv, y, classifier=self.task == "classification")
+        # Made once for all candidates: they share them, and a generator can be walked once only.
+        folds = make_folds(
+            cv,
+            np.asarray(y),
+            groups,
+            classification=self.task == "classification",
+            random_state=random_state,
+        )
         fitted: dict[str, Candidate] = dict(self._items())
         raw: dict[str, Array] = {}
         for name, candidate, seen in self._seen_by_each(X):
@@ -142,7 +148,7 @@ class Pool:
                 seen,
                 y,
                 task=self.task,
-                cv=splitter,
+                cv=folds,
                 sample_weight=sample_weight,
                 groups=groups,
                 random_state=random_state,
@@ -177,15 +183,7 @@ class Pool:
         given = given or {}
         self._check_known(given)
         mask = None if only is None else self._mask(only, n_rows(X))
-        columns: list[Array | None] = []
-        for m, (name, candidate, seen) in enumerate(self._seen_by_each(X)):
-            if name in given:
-                columns.append(given[name])
-                continue
-            rows = None if mask is None else mask[:, m]
-            values = _ask(candidate, seen, self.task, name, rows)
-            columns.append(None if values is None else self._aligned(m, values))
-        return stacked(columns, self.names, n_rows(X))
+        return stacked(self._answers(X, mask, given), self.names, n_rows(X))
 
     def check_labels(self, y: Any) -> None:
         """Refuse labels in y that no candidate knows; a CrossFitted will learn any."""
@@ -198,6 +196,18 @@ class Pool:
                 f"{listed(strange)}, and together they know {listed(self.classes)}: leave out "
                 "those rows, or add a candidate that knows the label, such as CrossFitted(...)."
             )
+
+    def _answers(
+        self, X: Any, mask: Mask | None, given: Mapping[str, Array]
+    ) -> Iterator[Array | None]:
+        """Predictions of one candidate after another; None for one that is not asked."""
+        for m, (name, candidate, seen) in enumerate(self._seen_by_each(X)):
+            if name in given:
+                yield given[name]
+                continue
+            rows = None if mask is None else mask[:, m]
+            values = _ask(candidate, seen, self.task, name, rows)
+            yield None if values is None else self._aligned(m, values)
 
     def _items(self) -> Iterable[tuple[str, Candidate]]:
         return zip(self.names, self.candidates, strict=True)
@@ -311,7 +321,7 @@ def _ask(candidate: Candidate, X: Any, task: Task, name: str, rows: Mask | None)
     if not rows.any():
         return None
     asked = np.flatnonzero(rows)
-    some = candidate.predict(take_rows(X, asked), task, name=name)
+    some = candidate.predict(take_rows(X, asked), task, name=name, rows=asked)
     values = np.zeros((len(rows), *some.shape[1:]))
     values[asked] = some
     return values

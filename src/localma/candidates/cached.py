@@ -1,0 +1,297 @@
+"""A candidate whose predictions are kept on disk, so that it sees no row twice."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from logging import getLogger
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localma._optional import optional
+from localma.candidates.base import Candidate, Recipe, joined
+from localma.candidates.cache import MAX_BYTES, Shelf, checked_max_bytes, default_folder
+from localma.candidates.cache_file import Found, sorted_keys
+from localma.candidates.column import Column
+from localma.candidates.crossfitted import CrossFitted
+from localma.candidates.fingerprint import candidate_fingerprint, digest
+from localma.candidates.infer import as_candidate
+from localma.candidates.outputs import Array, Rows, Task
+from localma.candidates.row_keys import Keys, row_keys
+from localma.errors import InvalidInputError
+from localma.frames import n_rows, take_rows
+
+Places = NDArray[np.intp]
+
+logger = getLogger("localma")
+
+KEEP_SECONDS = 30.0
+"""How much work of a candidate a process that is killed may lose, apart from its last batch."""
+
+
+class Cached(Candidate):
+    """A candidate that is asked about each row once; its predictions are kept on disk.
+
+    A row is known again by its content, wherever it stands: the folds of a cross-validation and
+    a frame with one more row ask for what is new only. Predictions are kept as they come, batch
+    by batch, so that work which fails or is interrupted goes on where it stopped.
+
+    Parameters
+    ----------
+    candidate : whatever `as_candidate` takes: a fitted estimator, a candidate, the path of a
+        model, or a function (with `key`).
+    folder : where; None for $LOCALMA_CACHE, or localma's folder in the user's cache.
+    key : what stands for the model where it has no fingerprint of its own, as a function or an
+        address has none. Choose another one whenever the model changes.
+    max_bytes : what the folder may hold in all, 2 GiB by default; the least recently used
+        predictions make room.
+
+    Notes
+    -----
+    The model's fingerprint is taken at every call, so that a model that was fitted again is seen
+    as another one; `key` saves that time too. A saved model has the candidate and not its cache.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> asked = []
+    >>> def vendor(X):
+    ...     asked.append(len(X))
+    ...     return X[:, 0]
+    >>> X = np.array([[1.0], [2.0], [1.0]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     candidate = Cached(vendor, folder, key="vendor 2024-05")
+    ...     candidate.predict(X, "regression").tolist()
+    ...     candidate.predict(X[1:], "regression").tolist()
+    [1.0, 2.0, 1.0]
+    [2.0, 1.0]
+    >>> asked
+    [2]
+    """
+
+    kind = "cached"
+
+    def __init__(
+        self,
+        candidate: Any,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        key: str | None = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        optional("pyarrow", extra="cache")
+        self.candidate = _checked(as_candidate(candidate))
+        self.folder = default_folder() if folder is None else Path(os.path.abspath(folder))
+        self.key = _checked_key(key)
+        self.max_bytes = checked_max_bytes(max_bytes)
+        super().__init__(
+            inputs=self.candidate.inputs,
+            classes=self.candidate.classes,
+            cost=self.candidate.cost,
+            batch_size=self.candidate.batch_size,
+        )
+        self._fingerprint()  # where there is none, it is better said now
+
+    @classmethod
+    def all(
+        cls,
+        candidates: Any,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        max_bytes: int = MAX_BYTES,
+    ) -> Any:
+        """Cache every candidate of a pool: a dict, a list of (name, model) pairs or of models.
+
+        A `Column` costs nothing and a `CrossFitted` is fitted anew each time: these stay as they
+        are, and so does what is `Cached` already, say a function with its key.
+
+        >>> list(Cached.all({"guess": Column("guess")}))
+        ['guess']
+        """
+        if isinstance(candidates, Mapping):
+            return dict(cls.all(list(candidates.items()), folder, max_bytes=max_bytes))
+        if not isinstance(candidates, list | tuple):
+            raise InvalidInputError(
+                "Cached.all takes what a pool takes, a dict from name to model or a list; received "
+                f"{type(candidates).__name__}: for one model write Cached(model)."
+            )
+        return [
+            (model[0], cls._unless_cheap(model[1], folder, max_bytes))
+            if isinstance(model, tuple) and len(model) == 2
+            else cls._unless_cheap(model, folder, max_bytes)
+            for model in candidates
+        ]
+
+    @classmethod
+    def _unless_cheap(cls, model: Any, folder: Any, max_bytes: int) -> Candidate:
+        if isinstance(model, Cached | Column | CrossFitted):
+            return model
+        return cls(model, folder, max_bytes=max_bytes)
+
+    def predict(
+        self, X: Any, task: Task, *, name: str | None = None, rows: Rows | None = None
+    ) -> Array:
+        """Predict each row of X, asking the candidate about those that are not cached."""
+        name = self.label if name is None else name
+        if n_rows(X) == 0 or (task == "classification" and self.classes is None):
+            return self.candidate.predict(X, task, name=name, rows=rows)  # which refuses them
+        keys = self._keys(X, name, rows)
+        order, new = sorted_keys(keys)
+        distinct = order[new]  # one row of each content
+        place = np.empty(len(keys), dtype=np.intp)
+        place[order] = np.cumsum(new) - 1
+        call = _Call(X, task, name, rows, self._shelf(task))
+        return self._predict_distinct(call, distinct, keys[distinct])[place]
+
+    def _predict_distinct(self, call: _Call, at: Places, keys: Keys) -> Array:
+        """Predictions of rows at these places of X (m,), which have these keys (m, 2)."""
+        found = call.shelf.read(keys)
+        missing = np.delete(np.arange(len(keys)), found.places)
+        missing = missing[np.argsort(at[missing])]  # in the order of X
+        parts = [found] if len(found.places) else []
+        if len(missing):
+            parts.append(Found(missing, self._ask(call, at[missing], keys[missing])))
+        outputs = {part.predictions.shape[1:] for part in parts}
+        if len(outputs) > 1:
+            logger.warning(
+                "Candidate %r has another number of outputs than before: its cache is emptied. "
+                "Choose another key= whenever a model changes.",
+                call.name,
+            )
+            call.shelf.clear()
+            return self._predict_distinct(call, at, keys)
+        predictions = np.empty((len(keys), *outputs.pop()))
+        for part in parts:
+            predictions[part.places] = part.predictions
+        return predictions
+
+    def _ask(self, call: _Call, at: Places, keys: Keys) -> Array:
+        """Predictions by the candidate itself of rows at these places of X, kept as they come."""
+        kept = _Kept(call.shelf, keys)
+        try:
+            for piece in self.candidate.in_batches(**call.part(at)):
+                kept.add(piece)
+        finally:
+            kept.write()
+        return joined(kept.pieces, call.name)
+
+    def _keys(self, X: Any, name: str, rows: Rows | None) -> Keys:
+        try:
+            return row_keys(self.candidate.select(X))
+        except Exception as error:
+            raise self.candidate._failure(error, name, X, rows) from error
+
+    def _shelf(self, task: Task) -> Shelf:
+        classes = None if self.classes is None else self.classes.tolist()
+        name = digest(f"{self._fingerprint()} {task} {classes!r}")
+        about = {"candidate": self.label, "task": task}
+        return Shelf(self.folder, name, about, self.max_bytes)
+
+    def _fingerprint(self) -> str:
+        return candidate_fingerprint(self.candidate) if self.key is None else f"key {self.key}"
+
+    def _answer(self, X: Any, task: Task) -> Any:
+        return self.candidate._answer(X, task)
+
+    @property
+    def label(self) -> str:
+        """That of the candidate."""
+        return self.candidate.label
+
+    @property
+    def source(self) -> str | None:
+        """That of the candidate."""
+        return self.candidate.source
+
+    def _model_identity(self) -> Hashable:
+        return self.candidate._model_identity()
+
+    def identity(self) -> Hashable:
+        """That of the candidate: in a pool, cached and not cached are one model twice."""
+        return self.candidate.identity()
+
+    def check_task(self, task: Task, name: str) -> None:
+        """Refuse what the candidate refuses."""
+        self.candidate.check_task(task, name)
+
+    def picks_own_columns(self, X: Any) -> bool:
+        """Whether the candidate does."""
+        return self.candidate.picks_own_columns(X)
+
+    def select(self, X: Any) -> Any:
+        """The part of X that the model gets."""
+        return self.candidate.select(X)
+
+    def recipe(self) -> Recipe | None:
+        """That of the candidate: where predictions are cached is no part of a model."""
+        return self.candidate.recipe()
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of `predict`: what it was given, and where its predictions are kept."""
+
+    X: Any
+    task: Task
+    name: str
+    rows: Rows | None
+    shelf: Shelf
+
+    def part(self, at: Places) -> dict[str, Any]:
+        """The same call for the rows at these places of X (m,)."""
+        if len(at) == n_rows(self.X):
+            return {"X": self.X, "task": self.task, "name": self.name, "rows": self.rows}
+        rows = at if self.rows is None else np.asarray(self.rows)[at]
+        return {"X": take_rows(self.X, at), "task": self.task, "name": self.name, "rows": rows}
+
+
+class _Kept:
+    """Predictions of batches, written to a shelf every half minute and at the end."""
+
+    def __init__(self, shelf: Shelf, keys: Keys) -> None:
+        self.shelf, self.keys = shelf, keys
+        self.pieces: list[Array] = []
+        self.waiting: list[Array] = []
+        self.written, self.last = 0, monotonic()
+
+    def add(self, piece: Array) -> None:
+        self.pieces.append(piece)
+        self.waiting.append(piece)
+        if monotonic() - self.last >= KEEP_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        # Batches that differ in their outputs are refused where they are joined.
+        if len({piece.shape[1:] for piece in self.waiting}) == 1:
+            predictions = np.concatenate(self.waiting)
+            stop = self.written + len(predictions)
+            self.shelf.write(self.keys[self.written : stop], predictions)
+            self.written = stop
+        self.waiting, self.last = [], monotonic()
+
+
+def _checked(candidate: Candidate) -> Candidate:
+    if isinstance(candidate, Cached | Column | CrossFitted):
+        reason = {
+            Cached: "is cached already",
+            Column: "holds predictions already, in a column of X",
+            CrossFitted: "is fitted anew on every sample",
+        }[type(candidate)]
+        raise InvalidInputError(
+            f"Cached takes a trained model, and {candidate!r} {reason}: pass it as it is."
+        )
+    return candidate
+
+
+def _checked_key(key: Any) -> str | None:
+    if key is not None and (not isinstance(key, str) or not key):
+        raise InvalidInputError(
+            f"key must be a string that stands for the model, such as 'vendor 2024-05'; received "
+            f"{key!r}."
+        )
+    return key

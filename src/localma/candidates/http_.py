@@ -1,0 +1,367 @@
+"""A model behind a web address as a candidate."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from math import isfinite
+from random import Random
+from threading import Event, local
+from typing import Any, ClassVar
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+from zlib import crc32
+
+import numpy as np
+
+from localma.candidates.base import FieldTypes, Inputs, Recipe, common_options, listed_rows
+from localma.candidates.batches import BatchSize
+from localma.candidates.http_json import (
+    FORMATS,
+    LOOPBACK,
+    AnswerError,
+    ServerError,
+    as_rows,
+    excerpt,
+    read_predictions,
+)
+from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate
+from localma.candidates.outputs import Array, Rows, Task
+from localma.errors import CandidateError, InvalidInputError, LocalMAError, unknown_name
+from localma.frames import n_rows
+from localma.imports import import_name, import_object
+
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+OWN_HEADERS = ("host", "content-type", "content-length", "transfer-encoding", "connection")
+SECRET_WORD = re.compile(
+    r"(key|token|secret|password|passwd|pwd|signature|credentials?)\b|\b(sig|auth|authorization)\b"
+)
+
+_this_thread = local()
+"""`stopped` is the event that ends the retries of one call of `predict`."""
+
+
+class HttpCandidate(LogitsCandidate):
+    """A model that answers on the web: JSON batches by POST, several at a time.
+
+    What is sent is one of three documents, what comes back is ``{"predictions": [...]}`` with a
+    number or a list of numbers per row, in their order. Missing values are sent as null.
+
+    ============= ==========================================================================
+    format        document; for an X without column names
+    ============= ==========================================================================
+    "columns"     ``{"columns": ["a", "b"], "rows": [[1, 2], ...]}``; "columns" is null
+    "instances"   ``{"instances": [{"a": 1, "b": 2}, ...]}``, of TensorFlow Serving, KServe and
+                  Vertex AI; ``{"instances": [[1, 2], ...]}``
+    "mlflow"      ``{"dataframe_split": {"columns": ["a", "b"], "data": [[1, 2], ...]}}``;
+                  ``{"inputs": [[1, 2], ...]}``
+    ============= ==========================================================================
+
+    A connection that fails or breaks off, an attempt that takes too long, and the statuses 429
+    and 5xx are tried again; nothing else is. Certificates are always verified, proxies are those
+    that the environment names, and a redirect is followed on the same server only.
+
+    Parameters
+    ----------
+    url : the address, http or https, without credentials in it.
+    format : one of the documents above.
+    request : a function ``(columns, rows) -> document`` for any other.
+    response : a function from the answer, JSON already read, to the predictions.
+    headers_from_env : header by header, the environment variable that holds its whole value, such
+        as ``{"Authorization": "RENT_API_KEY"}`` with ``Bearer ...`` in it. Read at every call;
+        never saved, nor part of an error. They need https, except on this machine itself.
+    timeout : seconds for one attempt, from connecting to the last byte of the answer.
+    retries : attempts after the first.
+    backoff : seconds before the first retry, doubled before each further one; a random part of
+        up to a half is taken off.
+    max_wait : the longest wait between two attempts; a server that asks for more is given up.
+    max_concurrency : how many batches are under way at once.
+    random_state : seed of the random part of the waits.
+    batch_size : rows to a request.
+    activation, temperature, inputs, classes, cost : as for every network.
+
+    Examples
+    --------
+    >>> HttpCandidate("https://rent.example/v1/predict?model=7", inputs=["area", "rooms"])
+    HttpCandidate('rent.example/v1/predict')
+    """
+
+    kind = "http"
+    fields: ClassVar[FieldTypes] = LOGITS_FIELDS | {
+        "url": (str,),
+        "format": (str,),
+        "request": (str, type(None)),
+        "response": (str, type(None)),
+        "headers_from_env": (dict,),
+        "timeout": (int, float),
+        "retries": (int,),
+        "backoff": (int, float),
+        "max_wait": (int, float),
+        "max_concurrency": (int,),
+        "random_state": (int, type(None)),
+    }
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        format: str = "columns",
+        request: Callable[[list[str] | None, list[Any]], Any] | None = None,
+        response: Callable[[Any], Any] | None = None,
+        headers_from_env: Mapping[str, str] | None = None,
+        timeout: float = 30.0,
+        retries: int = 3,
+        backoff: float = 0.5,
+        max_wait: float = 60.0,
+        max_concurrency: int = 4,
+        random_state: int | None = None,
+        activation: Activation | None = None,
+        temperature: float = 1.0,
+        inputs: Inputs = None,
+        classes: Any = None,
+        cost: float = 1.0,
+        batch_size: BatchSize = 256,
+    ) -> None:
+        super().__init__(
+            activation=activation,
+            temperature=temperature,
+            inputs=inputs,
+            classes=classes,
+            cost=cost,
+            batch_size=batch_size,
+        )
+        self.url = _checked_url(url)
+        self.format, self.request, self.response = _checked_format(format, request, response)
+        self.headers_from_env = _checked_headers(headers_from_env or {}, urlsplit(self.url))
+        self.timeout = _checked_seconds("timeout", timeout, least=1e-3)
+        self.retries = _checked_count("retries", retries, least=0)
+        self.backoff = _checked_seconds("backoff", backoff, least=0.0)
+        self.max_wait = _checked_seconds("max_wait", max_wait, least=0.0)
+        self.max_concurrency = _checked_count("max_concurrency", max_concurrency, least=1)
+        self.random_state = None if random_state is None else int(random_state)
+
+    @property
+    def label(self) -> str:
+        """Host and path, without the query."""
+        parts = urlsplit(self.url)
+        return f"{parts.netloc}{parts.path}".rstrip("/")
+
+    @property
+    def source(self) -> str:
+        """The address without its query, which may hold what nobody else should see."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}{parts.path}"
+
+    def _network_identity(self) -> object:
+        converters = tuple(_name_or_id(f) for f in (self.request, self.response))
+        return self.url, self.format, converters, tuple(sorted(self.headers_from_env.items()))
+
+    def _outputs(self, X: Any, task: Task) -> Array:
+        # The client of the standard library is imported by those who need it only.
+        from localma.candidates.http_post import Patience, post
+
+        columns, rows = as_rows(X)
+        body = _document(self.request or FORMATS[self.format], columns, rows)
+        credentials = _credentials(self.headers_from_env)
+        answer = post(
+            self.url,
+            body,
+            credentials,
+            patience=Patience(self.timeout, self.retries, self.backoff, self.max_wait),
+            jitter=self._jitter(body),
+            stopped=getattr(_this_thread, "stopped", None) or Event(),
+        )
+        try:
+            return read_predictions(answer, n_rows(X), self.response)
+        except AnswerError as error:
+            # A server may repeat what it was sent, credentials included.
+            quoted = "" if credentials else excerpt(answer)
+            raise ServerError(
+                f'the server must answer with {{"predictions": [...]}} and as many numbers, or '
+                f"lists of numbers, as rows were sent; it answered with {error}{quoted}."
+            ) from error
+
+    def _jitter(self, body: bytes) -> Random:
+        # By content and not by turn, so that the order in which threads come has no say.
+        return Random(None if self.random_state is None else f"{self.random_state} {crc32(body)}")
+
+    def _in_turn(self, ask: Callable[[slice], Array], parts: list[slice]) -> Iterator[Array]:
+        """Keep several batches under way; answers come in the order of the rows."""
+        stopped = Event()
+
+        def guarded(part: slice) -> Array:
+            if stopped.is_set():  # never seen: the batch that failed stands before this one
+                raise LocalMAError("not asked, since another batch failed")
+            try:
+                return ask(part)
+            except BaseException:
+                stopped.set()
+                raise
+
+        threads = ThreadPoolExecutor(
+            min(self.max_concurrency, len(parts)),
+            initializer=setattr,
+            initargs=(_this_thread, "stopped", stopped),
+        )
+        try:
+            for future in [threads.submit(guarded, part) for part in parts]:
+                yield future.result()
+        finally:
+            stopped.set()
+            threads.shutdown(wait=True, cancel_futures=True)
+
+    def _failure(
+        self, error: Exception, name: str, X: Any, rows: Rows | None, of: str = ""
+    ) -> CandidateError:
+        if isinstance(error, ServerError):
+            which = listed_rows(range(n_rows(X)) if rows is None else rows)
+            error = ServerError(f"{which}: {error}")
+        return super()._failure(error, name, X, rows, of)
+
+    def recipe(self) -> Recipe | None:
+        """Address and options; None if a function among them cannot be imported."""
+        common = self._common_recipe()
+        converters = {
+            "request": self.request and import_name(self.request),
+            "response": self.response and import_name(self.response),
+        }
+        stated = {"request": self.request, "response": self.response}
+        if common is None or any(stated[f] and not converters[f] for f in stated):
+            return None
+        options = {field: getattr(self, field) for field in self.fields}
+        return {"kind": self.kind, **options, **common, **converters}
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe) -> HttpCandidate:
+        """Make it again. May import functions and calls an address: trusted recipes only."""
+        options = {field: recipe[field] for field in cls.fields} | common_options(recipe)
+        for converter in ("request", "response"):
+            if options[converter] is not None:
+                options[converter] = import_object(options[converter])
+        return cls(options.pop("url"), **options)
+
+
+def _document(build: Callable[..., Any], columns: list[str] | None, rows: list[Any]) -> bytes:
+    document = build(columns, rows)
+    try:
+        return json.dumps(document, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"request= must return what JSON can carry, and it returned a "
+            f"{type(document).__name__} that it cannot ({error})."
+        ) from error
+
+
+def _credentials(headers_from_env: Mapping[str, str]) -> dict[str, str]:
+    """The headers' values as the environment has them now."""
+    found = {header: os.environ.get(name, "") for header, name in headers_from_env.items()}
+    for header, value in found.items():
+        if not value or not value.isascii() or not value.isprintable():
+            # The value itself must not be shown, wrong as it is.
+            state = "has characters that no header may have" if value else "is not set"
+            raise InvalidInputError(
+                f"The header {header!r} is read from the environment variable "
+                f"{headers_from_env[header]!r}, which {state}: set it to the header's whole value."
+            )
+    return found
+
+
+def _checked_url(url: Any) -> str:
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        raise InvalidInputError(
+            f"url must be an address that begins with http:// or https://; received "
+            f"{_without_secrets(url)!r}."
+        )
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or not url.isascii() or not url.isprintable() or " " in url:
+        raise InvalidInputError(
+            "url must have a host, a valid port and no blanks or characters beyond ASCII (quote "
+            f"them as %20); received {_without_secrets(url)!r}."
+        )
+    _refuse_secrets(parts)
+    return url.partition("#")[0]
+
+
+def _refuse_secrets(parts: SplitResult) -> None:
+    rule = (
+        "A url is saved and shown, so it must not hold credentials, and this one for "
+        f"{parts.hostname!r} holds"
+    )
+    way_out = (
+        "put them into an environment variable and name it: "
+        "headers_from_env={'Authorization': 'RENT_API_KEY'}."
+    )
+    if parts.username is not None or parts.password is not None:
+        raise InvalidInputError(f"{rule} a user name or password before the '@': {way_out}")
+    for parameter, _ in parse_qsl(parts.query, keep_blank_values=True):
+        if SECRET_WORD.search(parameter.lower().replace("_", "-")):
+            raise InvalidInputError(f"{rule} the query parameter {parameter!r}: {way_out}")
+
+
+def _without_secrets(url: Any) -> str:
+    """What can be shown of an address that is not even well formed."""
+    text = url if isinstance(url, str) else type(url).__name__
+    return text.partition("?")[0].rpartition("@")[2][:200]
+
+
+def _checked_format(format: Any, request: Any, response: Any) -> tuple[str, Any, Any]:
+    if format not in FORMATS:
+        raise unknown_name("format", format, FORMATS)
+    for name, converter in (("request", request), ("response", response)):
+        if converter is not None and not callable(converter):
+            raise InvalidInputError(
+                f"{name} must be a function or None; received a {type(converter).__name__}."
+            )
+    return format, request, response
+
+
+def _checked_headers(headers: Any, parts: SplitResult) -> dict[str, str]:
+    if not isinstance(headers, Mapping):
+        raise InvalidInputError(
+            "headers_from_env must be a dict from header to environment variable, such as "
+            f"{{'Authorization': 'RENT_API_KEY'}}; received a {type(headers).__name__}."
+        )
+    for header, variable in headers.items():
+        named = isinstance(header, str) and isinstance(variable, str) and variable.isidentifier()
+        if not named or not HEADER_NAME.fullmatch(header) or header.lower() in OWN_HEADERS:
+            # Neither is shown: somebody may have written the credential in place of its name.
+            raise InvalidInputError(
+                "headers_from_env maps the name of a header to the name of the environment "
+                "variable that holds its value (letters, digits and _), and sets none of "
+                f"{', '.join(OWN_HEADERS)}; one of the {len(headers)} received breaks this rule: "
+                "write for example {'Authorization': 'RENT_API_KEY'}."
+            )
+    if headers and parts.scheme != "https" and parts.hostname not in LOOPBACK:
+        raise InvalidInputError(
+            f"Credentials are sent over https only, and the address of {parts.hostname!r} begins "
+            "with http://: use https, or leave out headers_from_env."
+        )
+    return dict(headers)
+
+
+def _checked_seconds(name: str, seconds: Any, *, least: float) -> float:
+    number = isinstance(seconds, int | float | np.number) and not isinstance(seconds, bool)
+    if not number or not isfinite(seconds) or seconds < least:
+        raise InvalidInputError(
+            f"{name} must be a finite number of seconds, {least:g} or more; received {seconds!r}."
+        )
+    return float(seconds)
+
+
+def _checked_count(name: str, count: Any, *, least: int) -> int:
+    whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
+    if not whole or count < least:
+        raise InvalidInputError(
+            f"{name} must be a whole number, {least} or more; received {count!r}."
+        )
+    return int(count)
+
+
+def _name_or_id(function: Any) -> object:
+    return None if function is None else import_name(function) or id(function)

@@ -1,0 +1,301 @@
+"""An ONNX file as a candidate, run by onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localma._optional import optional
+from localma.candidates.base import FieldTypes, Inputs, Recipe
+from localma.candidates.batches import BatchSize, working_bytes
+from localma.candidates.estimator import one_hot
+from localma.candidates.files import ModelFile, PathLike
+from localma.candidates.fixed_batches import in_fixed_batches
+from localma.candidates.labels import Labels
+from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
+from localma.candidates.outputs import Task
+from localma.candidates.per_process import PerProcess
+from localma.errors import InvalidInputError, unknown_name
+from localma.frames import column_names, column_values, dense, n_rows, pick_columns
+from localma.imports import import_name, import_object
+
+DTYPES: dict[str, Any] = {
+    "tensor(float16)": np.float16,
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(int8)": np.int8,
+    "tensor(int16)": np.int16,
+    "tensor(int32)": np.int32,
+    "tensor(int64)": np.int64,
+    "tensor(uint8)": np.uint8,
+    "tensor(uint16)": np.uint16,
+    "tensor(uint32)": np.uint32,
+    "tensor(uint64)": np.uint64,
+    "tensor(bool)": np.bool_,
+    "tensor(string)": np.str_,
+}
+"""Types of ONNX inputs and what they are in NumPy."""
+REAL_OUTPUTS = ("tensor(float16)", "tensor(float)", "tensor(double)")
+
+Feed = dict[Any, Any]
+
+
+class OnnxCandidate(LogitsCandidate):
+    """An ONNX file: a network, or a model of scikit-learn, LightGBM and others, converted.
+
+    A file with one input gets all columns that the candidate sees, as an array of the type that
+    the input states. One with several gets, by name, the columns of a data frame that are called
+    like its inputs; from an array, and where the names differ, columns in order, each input as
+    many as it takes. A file made for a fixed number of rows is fed that many at a time.
+
+    Of several outputs the one with real numbers is taken: probabilities, not labels. A list of
+    dicts from class to probability, as scikit-learn's converter writes, is read by class.
+
+    Parameters
+    ----------
+    path : the file. Weights kept in files beside it are found by onnxruntime, and are no part of
+        its fingerprint.
+    output : name of the output to take. In classification an output of labels gives the predicted
+        one probability one.
+    activation : "softmax", "sigmoid" or None, where the file returns probabilities or means.
+    temperature : what logits are divided by; `calibrated` fits it.
+    preprocess : a function from the rows to an array, or a dict from input name to array.
+    providers : onnxruntime's execution providers; the CPU by default.
+    classes, inputs, cost, batch_size : as for every candidate.
+    """
+
+    kind = "onnx"
+    paths = ("path",)
+    fields: ClassVar[FieldTypes] = {
+        **ModelFile.fields,
+        **LOGITS_FIELDS,
+        "output": (str, type(None)),
+        "preprocess": (str, type(None)),
+        "providers": (list,),
+    }
+
+    def __init__(
+        self,
+        path: PathLike | ModelFile,
+        *,
+        output: str | None = None,
+        classes: Any = None,
+        activation: Activation | None = None,
+        temperature: float = 1.0,
+        preprocess: Callable[[Any], Any] | None = None,
+        inputs: Inputs = None,
+        cost: float = 1.0,
+        batch_size: BatchSize = "auto",
+        providers: Sequence[str] = ("CPUExecutionProvider",),
+    ) -> None:
+        super().__init__(
+            activation=activation,
+            temperature=temperature,
+            inputs=inputs,
+            classes=classes,
+            cost=cost,
+            batch_size=batch_size,
+        )
+        optional("onnxruntime", extra="onnx")
+        self.file = path if isinstance(path, ModelFile) else ModelFile(path)
+        self.output, self.preprocess = output, preprocess
+        self.providers = list(providers)
+        self._session = PerProcess(partial(_session, self.file, self.providers))
+
+    @property
+    def label(self) -> str:
+        """The name of the file."""
+        return self.file.label
+
+    @property
+    def source(self) -> str:
+        """The path of the file."""
+        return str(self.file.path)
+
+    def _network_identity(self) -> object:
+        return self.file.path, self.output, self.preprocess
+
+    def _feed(self, X: Any) -> Feed:
+        rows = X if self.preprocess is None else self.preprocess(X)
+        return _feed(rows, self._session.get().get_inputs())
+
+    def _row_bytes(self, X: Any) -> int:
+        return working_bytes(*self._feed(X).values())
+
+    def _outputs(self, X: Any, task: Task) -> Any:
+        session, feed = self._session.get(), self._feed(X)
+        output = _chosen_output(self.output, session.get_outputs())
+        classes = self.classes if task == "classification" else None
+
+        def run(part: Feed) -> NDArray[Any]:
+            return _values(session.run([output.name], part)[0], classes)
+
+        n = len(next(iter(feed.values())))
+        return in_fixed_batches(run, feed, n, _fixed_rows(session.get_inputs()))
+
+    def recipe(self) -> Recipe | None:
+        """The file and the options, where everything can be found again."""
+        common, name = self._common_recipe(), import_name(self.preprocess)
+        if common is None or (name is None and self.preprocess is not None):
+            return None
+        own = {"output": self.output, "preprocess": name, "providers": self.providers}
+        return {"kind": self.kind, **self.file.recipe(), **common, **own}
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe) -> OnnxCandidate:
+        """Find the file again. It may name a function that prepares its rows: trusted only."""
+        name = recipe["preprocess"]
+        return cls(
+            ModelFile(recipe["path"], recipe["sha256"]),
+            output=recipe["output"],
+            preprocess=None if name is None else import_object(name),
+            providers=recipe["providers"],
+            **logits_options(recipe),
+        )
+
+
+def _session(file: ModelFile, providers: list[str]) -> Any:
+    runtime, path = optional("onnxruntime", extra="onnx"), file.check()
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3  # errors, which are raised; warnings are for who converts files
+    try:
+        return runtime.InferenceSession(str(path), options, providers=providers)
+    except Exception as error:
+        raise InvalidInputError(
+            f"onnxruntime cannot open {str(path)!r} ({error}): the file was cut short, is no ONNX "
+            "file, or needs another version or provider of onnxruntime. Convert the model again."
+        ) from error
+
+
+# Inputs.
+
+
+def _feed(X: Any, taken: Sequence[Any]) -> Feed:
+    """What onnxruntime is given: an array of the right type for each input of the file."""
+    if not isinstance(X, Mapping):
+        X = {taken[0].name: X} if len(taken) == 1 else _columns_of_inputs(X, taken)
+    by_name = {tensor.name: tensor for tensor in taken}
+    if set(X) != set(by_name):
+        raise InvalidInputError(
+            f"the file takes the inputs {sorted(by_name)}; preprocess returned {sorted(X)}."
+        )
+    return {name: _as_input(values, by_name[name]) for name, values in X.items()}
+
+
+def _columns_of_inputs(X: Any, taken: Sequence[Any]) -> dict[str, Any]:
+    """Columns by the name of the input, or in order, as many as each takes."""
+    names = column_names(X)
+    if names is not None and all(tensor.name in names for tensor in taken):
+        return {tensor.name: column_values(X, tensor.name) for tensor in taken}
+    widths = [1 if len(tensor.shape) < 2 else tensor.shape[1] for tensor in taken]
+    shape = np.shape(X) if names is None else (n_rows(X), len(names))
+    known = all(isinstance(width, int) for width in widths)
+    if len(shape) != 2 or not known or sum(widths) != shape[1]:
+        wanted = ", ".join(f"{t.name!r} {list(t.shape)}" for t in taken)
+        raise InvalidInputError(
+            f"the file takes several inputs, {wanted}, and rows of shape {list(shape[1:])} have "
+            "neither columns of those names nor as many columns as they take together: state its "
+            "columns with inputs=, or make a dict of arrays with preprocess=."
+        )
+    ends = np.cumsum(widths).tolist()
+    X = dense(X) if isinstance(X, list | tuple) else X
+    return {
+        tensor.name: pick_columns(X, list(range(end - width, end)))
+        for tensor, width, end in zip(taken, widths, ends, strict=True)
+    }
+
+
+def _as_input(values: Any, tensor: Any) -> NDArray[Any]:
+    """Values with the type and number of dimensions that an input of the file states."""
+    if tensor.type not in DTYPES:
+        raise InvalidInputError(
+            f"its input {tensor.name!r} has the type {tensor.type}, which no array has: convert "
+            "the model with tensors as inputs."
+        )
+    array = _cast(dense(values), DTYPES[tensor.type], tensor.name)
+    if array.ndim == 1 and len(tensor.shape) == 2:
+        array = array[:, None]
+    elif array.ndim == 2 and len(tensor.shape) == 1 and array.shape[1] == 1:
+        array = array[:, 0]
+    wanted = [size if isinstance(size, int) else None for size in tensor.shape]
+    fits = len(wanted) in (0, array.ndim) and all(
+        size in (None, found) for size, found in zip(wanted[1:], array.shape[1:], strict=False)
+    )
+    if not fits:
+        raise InvalidInputError(
+            f"its input {tensor.name!r} takes rows of shape {wanted[1:]}; received rows of shape "
+            f"{list(array.shape[1:])}: state the columns it takes with inputs=."
+        )
+    return array
+
+
+def _cast(array: NDArray[Any], dtype: Any, name: str) -> NDArray[Any]:
+    """Change the type; refuse numbers that whole numbers cannot hold, and words for numbers."""
+    if dtype is np.str_:
+        return array.astype(str).astype(object)
+    try:
+        numbers = array.astype(np.float64) if array.dtype.kind in "OUS" else array
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            f"its input {name!r} takes numbers, and received values such as {array.flat[0]!r}: "
+            "state the columns it takes with inputs=."
+        ) from None
+    if numbers.dtype.kind == "f" and np.issubdtype(dtype, np.integer):
+        whole = np.isfinite(numbers) & (numbers == np.round(numbers))
+        if not whole.all():
+            raise InvalidInputError(
+                f"its input {name!r} takes whole numbers, and received {numbers[~whole][0]}: "
+                "state the columns it takes with inputs=, or prepare them with preprocess=."
+            )
+    return np.ascontiguousarray(numbers.astype(dtype))
+
+
+def _fixed_rows(taken: Sequence[Any]) -> int | None:
+    """Rows that the file insists on; None if it takes any number."""
+    first = [tensor.shape[0] for tensor in taken if tensor.shape]
+    return first[0] if first and isinstance(first[0], int) and first[0] > 0 else None
+
+
+# Outputs.
+
+
+def _chosen_output(name: str | None, given: Sequence[Any]) -> Any:
+    if name is not None:
+        by_name = {tensor.name: tensor for tensor in given}
+        if name not in by_name:
+            raise unknown_name("output", name, by_name)
+        return by_name[name]
+    real = [t for t in given if t.type in REAL_OUTPUTS or t.type.startswith("seq(map")]
+    found = real if len(given) > 1 else list(given)
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(f"{tensor.name!r} ({tensor.type})" for tensor in given)
+    raise InvalidInputError(
+        f"the file has the outputs {listed}, and not exactly one of real numbers: state which one "
+        "to take with output=."
+    )
+
+
+def _values(output: Any, classes: Labels | None) -> NDArray[Any]:
+    """Predictions out of an output: an array, a list of dicts by class, or labels."""
+    if isinstance(output, list):
+        return _by_class(output, classes)
+    values = np.asarray(output)
+    if classes is not None and values.dtype.kind in "iuOU":
+        return one_hot(values, classes)
+    return values
+
+
+def _by_class(rows: list[Any], classes: Labels | None) -> NDArray[Any]:
+    """Dicts from class to probability as an array (n, K), in the order of `classes`.
+
+    Where the classes were renamed, the file's own order is kept.
+    """
+    own = list(rows[0])
+    labels = own if classes is None else classes.tolist()
+    order = labels if set(labels) == set(own) else own
+    return np.array([[row[label] for label in order] for row in rows], dtype=np.float64)

@@ -1,0 +1,789 @@
+"""A model behind a web address, asked over real sockets on loopback."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import shutil
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from email.utils import format_datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from localma import LocalMARegressor, as_candidate, load
+from localma.candidates import Cached, Pool, from_recipe, needs_trust
+from localma.candidates import http_post as http_post_module
+from localma.candidates.http_ import HttpCandidate
+from localma.candidates.http_json import as_rows, read_predictions
+from localma.candidates.http_post import Patience, _Failure, _retry_after, _wait
+from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
+from tests.loopback import Handler, Service, running
+
+X = np.arange(20.0).reshape(10, 2)
+SUMS = X.sum(axis=1)
+SECRET = "Bearer s3cret-t0ken"
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with running(Service()) as started:
+        yield started
+
+
+def quick(url: str, **options: Any) -> HttpCandidate:
+    return HttpCandidate(url, **({"timeout": 5.0, "retries": 2, "backoff": 0.001} | options))
+
+
+def failure(candidate: HttpCandidate, inputs: Any = X, task: Any = "regression") -> str:
+    with pytest.raises(CandidateError) as caught:
+        candidate.predict(inputs, task, name="vendor")
+    assert caught.value.candidate == "vendor"
+    return str(caught.value)
+
+
+def once(first: Callable[[Handler], bool]) -> Callable[[Handler, int], bool]:
+    """Misbehave on the first request only."""
+    return lambda handler, turn: first(handler) if turn == 0 else False
+
+
+# --- what is sent ------------------------------------------------------------------------------
+
+
+def test_rows_go_and_predictions_come_back(service: Service) -> None:
+    assert_array_equal(quick(service.url).predict(X, "regression"), SUMS)
+    assert service.documents == [{"columns": None, "rows": X.tolist()}]
+    assert service.headers[0]["Content-Type"] == "application/json"
+    assert "Authorization" not in service.headers[0]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize(
+    ("format", "document"),
+    [
+        ("columns", {"columns": ["b", "a"], "rows": [[1.0, 0.0], [3.0, 2.0]]}),
+        ("instances", {"instances": [{"b": 1.0, "a": 0.0}, {"b": 3.0, "a": 2.0}]}),
+        ("mlflow", {"dataframe_split": {"columns": ["b", "a"], "data": [[1.0, 0.0], [3.0, 2.0]]}}),
+    ],
+)
+def test_documents_of_frames(service: Service, library: str, format: str, document: Any) -> None:
+    frame = pytest.importorskip(library).DataFrame({"a": X[:2, 0], "b": X[:2, 1], "c": ["x", "y"]})
+    service.behave = lambda handler, turn: handler.answer({"predictions": [5, 6]})
+    candidate = quick(service.url, format=format, inputs=["b", "a"])
+    assert candidate.predict(frame, "regression").tolist() == [5.0, 6.0]
+    assert service.documents == [document]
+
+
+@pytest.mark.parametrize(
+    ("format", "document"),
+    [
+        ("columns", {"columns": None, "rows": ["a text"]}),
+        ("instances", {"instances": ["a text"]}),
+        ("mlflow", {"inputs": ["a text"]}),
+    ],
+)
+def test_documents_of_texts(service: Service, format: str, document: Any) -> None:
+    service.behave = lambda handler, turn: handler.answer({"predictions": [5]})
+    assert quick(service.url, format=format).predict(["a text"], "regression").tolist() == [5.0]
+    assert service.documents == [document]
+
+
+def sent_as_triples(columns: Any, rows: Any) -> Any:
+    return [[1, *row] for row in rows]
+
+
+def read_from_scores(answer: Any) -> Any:
+    return [score["value"] for score in answer["scores"]]
+
+
+def test_converters_of_ones_own(service: Service) -> None:
+    service.behave = lambda handler, turn: handler.answer({"scores": [{"value": 3}, {"value": 4}]})
+    candidate = quick(service.url, request=sent_as_triples, response=read_from_scores)
+    assert candidate.predict(X[:2], "regression").tolist() == [3.0, 4.0]
+    assert service.documents == [[[1, 0.0, 1.0], [1, 2.0, 3.0]]]
+
+
+def test_a_converter_that_fails_is_reported(service: Service) -> None:
+    words = failure(quick(service.url, response=read_from_scores))
+    assert words.startswith("Candidate 'vendor' raised KeyError on rows 0 to 9 of 10: 'scores'.")
+    words = failure(quick(service.url, request=lambda columns, rows: {1, 2}))
+    assert "request= must return what JSON can carry, and it returned a set that it cannot" in words
+
+
+def test_values_in_the_types_of_json() -> None:
+    row = [np.float32(0.5), np.nan, None, True, np.int64(3), Decimal("1.5"), date(2024, 2, 1)]
+    row += [np.datetime64("2024-02-01"), np.datetime64("NaT"), {"k": np.arange(2)}, ("a", 1)]
+    plain = [0.5, None, None, True, 3, 1.5, "2024-02-01", "2024-02-01", None, {"k": [0, 1]}]
+    assert as_rows([row]) == (None, [[*plain, ["a", 1]]])
+
+
+def test_missing_values_of_pandas_are_null() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {
+            "n": pandas.array([1, None], dtype="Int64"),
+            "t": [pandas.Timestamp("2024-02-01"), pandas.NaT],
+            "f": [np.nan, 2.5],
+        }
+    )
+    columns, rows = as_rows(frame)
+    assert columns == ["n", "t", "f"]
+    assert rows == [[1, "2024-02-01T00:00:00", None], [None, None, 2.5]]
+
+
+def test_sparse_rows_are_sent_dense() -> None:
+    from scipy.sparse import csr_array
+
+    assert as_rows(csr_array(np.eye(2))) == (None, [[1.0, 0.0], [0.0, 1.0]])
+
+
+@pytest.mark.parametrize("value", [np.inf, 1j, b"bytes", object()])
+def test_what_json_cannot_carry_is_named_with_its_row(service: Service, value: Any) -> None:
+    rows = [[1.0], [2.0], [3.0], [value]]
+    words = failure(quick(service.url, batch_size=2), rows)
+    what = "infinity" if value is np.inf else f"a value of type {type(value).__name__}"
+    assert f"Candidate 'vendor', row 3: it holds {what}, which JSON cannot carry: state" in words
+
+
+# --- batches and threads -----------------------------------------------------------------------
+
+
+def test_batches_run_at_once_and_keep_the_order_of_rows(service: Service) -> None:
+    rows = np.arange(80.0).reshape(40, 2)
+
+    def later_rows_first(handler: Handler, turn: int) -> bool:
+        time.sleep(0.05 if service.documents[turn]["rows"][0][0] < 40 else 0.001)
+        return False
+
+    service.behave = later_rows_first
+    candidate = quick(service.url, batch_size=4, max_concurrency=3)
+    assert_array_equal(candidate.predict(rows, "regression"), rows.sum(axis=1))
+    assert len(service.documents) == 10
+    assert 2 <= service.most_under_way <= 3
+
+
+def test_one_at_a_time(service: Service) -> None:
+    service.behave = lambda handler, turn: time.sleep(0.005) is not None
+    candidate = quick(service.url, batch_size=2, max_concurrency=1)
+    assert_array_equal(candidate.predict(X, "regression"), SUMS)
+    assert service.most_under_way == 1
+    assert [document["rows"][0][0] for document in service.documents] == [0, 4, 8, 12, 16]
+
+
+def test_one_bad_batch_stops_the_others_and_is_named(service: Service) -> None:
+    """The second request is refused for good; the others wait for seconds before they retry."""
+    service.behave = lambda handler, turn: handler.answer(b"", 400 if turn == 1 else 500)
+    candidate = quick(service.url, batch_size=2, max_concurrency=2, backoff=20.0, max_wait=30.0)
+    began = time.monotonic()
+    words = failure(candidate)
+    assert time.monotonic() - began < 5.0
+    assert re.search(r"rows (0 to 1|2 to 3): the server answered with status (400|500)", words)
+    assert len(service.documents) <= 4
+
+
+def test_the_batches_before_a_failure_are_kept(service: Service) -> None:
+    def fails_late(handler: Handler, turn: int) -> bool:
+        rows = service.documents[turn]["rows"]
+        return rows[0][0] >= 8.0 and handler.answer({"detail": "no"}, status=400)
+
+    service.behave = fails_late
+    candidate = quick(service.url, batch_size=2, max_concurrency=2)
+    pieces = candidate.in_batches(X, "regression", name="vendor")
+    assert np.concatenate([next(pieces), next(pieces)]).tolist() == SUMS[:4].tolist()
+    with pytest.raises(CandidateError, match=r"rows 4 to 5: the server answered with status 400"):
+        next(pieces)
+
+
+def test_cached_rows_are_not_asked_for_again(service: Service, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    vendor = Cached(quick(service.url, batch_size=2, max_concurrency=1), tmp_path, key="2024-05")
+    service.behave = lambda handler, turn: turn == 3 and handler.answer(b"", 400)
+    with pytest.raises(CandidateError, match="rows 6 to 7: the server answered with status 400"):
+        vendor.predict(X, "regression")
+    assert_array_equal(vendor.predict(X, "regression"), SUMS)
+    asked = [row for document in service.documents[4:] for row in document["rows"]]
+    assert sorted(asked) == X[6:].tolist()
+
+
+def test_a_single_row(service: Service) -> None:
+    assert quick(service.url).predict(X[:1], "regression").tolist() == [1.0]
+
+
+# --- trouble that passes -----------------------------------------------------------------------
+
+
+def drop_at_once(handler: Handler) -> bool:
+    handler.close_connection = True
+    handler.connection.close()
+    return True
+
+
+def drop_in_the_middle(handler: Handler) -> bool:
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"predictions": [1, 2')
+    return True
+
+
+def drop_in_a_chunk(handler: Handler) -> bool:
+    handler.protocol_version = "HTTP/1.1"
+    handler.send_response(200)
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    handler.wfile.write(b'40\r\n{"predictions": [')
+    return True
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        drop_at_once,
+        drop_in_the_middle,
+        drop_in_a_chunk,
+        lambda handler: handler.answer(b"<html>oops</html>", 500),
+        lambda handler: handler.answer(b"", 503),
+        lambda handler: handler.answer(b"", 429),
+    ],
+)
+def test_trouble_that_passes_is_tried_again(service: Service, trouble: Any) -> None:
+    service.behave = once(trouble)
+    assert_array_equal(quick(service.url).predict(X, "regression"), SUMS)
+    assert len(service.documents) == 2
+    assert service.documents[0] == service.documents[1]
+
+
+def test_a_server_that_stays_broken_is_given_up(service: Service) -> None:
+    service.behave = lambda handler, turn: handler.answer({"detail": "no memory"}, 500)
+    words = failure(quick(service.url + "?customer=private", retries=2))
+    assert words == (
+        "Candidate 'vendor': rows 0 to 9: the server answered with status 500: "
+        f"'{{\"detail\": \"no memory\"}}' (attempt 3). The model is in '{service.url}'."
+    )
+    assert len(service.documents) == 3
+
+
+def test_connections_that_break_off_are_reported(service: Service) -> None:
+    service.behave = lambda handler, turn: drop_in_the_middle(handler)
+    words = failure(quick(service.url, retries=1))
+    assert "the server could not be reached, or broke off (IncompleteRead(21 bytes read" in words
+    assert "(attempt 2)" in words
+
+
+def test_nobody_listens() -> None:
+    with running(Service()) as gone:
+        url = gone.url
+    words = failure(quick(url, retries=1))
+    assert "could not be reached, or broke off (" in words
+    assert url in words
+
+
+def test_a_host_that_does_not_exist() -> None:
+    words = failure(quick("http://no-such-host.invalid/predict", retries=0, timeout=20.0))
+    assert "the server could not be reached, or broke off" in words
+
+
+def test_an_answer_that_takes_too_long(service: Service) -> None:
+    service.behave = lambda handler, turn: time.sleep(0.6) is not None
+    words = failure(quick(service.url, timeout=0.15, retries=1))
+    assert (
+        "the server did not answer within 0.15 s: raise timeout=, or send fewer rows at a time "
+        "with a smaller batch_size (attempt 2)." in words
+    )
+
+
+@pytest.mark.parametrize("dripped", ["headers", "body"])
+def test_an_answer_that_drips_is_cut_off(service: Service, dripped: str) -> None:
+    def drip(handler: Handler, turn: int) -> bool:
+        head = b"HTTP/1.0 200 OK\r\nContent-Length: 200\r\n\r\n"
+        if dripped == "body":
+            handler.wfile.write(head)
+        for byte in head if dripped == "headers" else b" " * 200:
+            handler.wfile.write(bytes([byte]))
+            time.sleep(0.05)
+        return True
+
+    service.behave = drip
+    began = time.monotonic()
+    assert "did not answer within 0.3 s" in failure(quick(service.url, timeout=0.3, retries=0))
+    assert time.monotonic() - began < 1.0
+
+
+def test_slow_is_not_too_slow(service: Service) -> None:
+    service.behave = lambda handler, turn: time.sleep(0.2) is not None
+    assert_array_equal(quick(service.url, timeout=5.0).predict(X, "regression"), SUMS)
+
+
+def test_a_busy_server_says_when(service: Service) -> None:
+    service.behave = once(lambda handler: handler.answer(b"", 429, Retry_After="1"))
+    assert_array_equal(quick(service.url).predict(X, "regression"), SUMS)
+    assert 1.0 <= service.times[1] - service.times[0] < 3.0
+
+
+def test_a_server_that_asks_for_too_long_a_wait_is_given_up(service: Service) -> None:
+    service.behave = lambda handler, turn: handler.answer(b"", 503, Retry_After="3600")
+    words = failure(quick(service.url, max_wait=10.0))
+    assert "the server answered with status 503, asking to wait 3600 s." in words
+    assert len(service.documents) == 1
+
+
+def test_retry_after_is_a_number_or_a_date() -> None:
+    soon = datetime.now(UTC) + timedelta(seconds=30)
+    assert 25.0 < _retry_after(format_datetime(soon, usegmt=True)) <= 30.0
+    assert _retry_after(format_datetime(soon - timedelta(hours=1), usegmt=True)) == 0.0
+    assert [_retry_after(v) for v in ("5", "soon", "-3", None)] == [5.0, 0.0, 0.0, 0.0]
+
+
+def test_waits_double_with_jitter_and_a_seed() -> None:
+    patience = Patience(timeout=1.0, retries=9, backoff=1.0, max_wait=5.0)
+    busy = _Failure("busy", passing=True)
+    waits = [_wait(busy, attempt, patience, Random(7)) for attempt in range(4)]
+    share = Random(7).uniform(0.5, 1.0)
+    assert_allclose(waits, [share, 2 * share, 4 * share, 5 * share])
+    assert _wait(busy, 9, patience, Random(7)) is None
+    assert _wait(_Failure("no", passing=False), 0, patience, Random(7)) is None
+    assert _wait(_Failure("busy", passing=True, wait=4.0), 0, patience, Random(7)) == 4.0
+
+
+def test_the_seed_sets_the_waits_and_the_rows_tell_them_apart() -> None:
+    seeded = HttpCandidate("http://127.0.0.1/", random_state=3)
+    draws = [seeded._jitter(body).random() for body in (b"a", b"a", b"b")]
+    assert draws[0] == draws[1] != draws[2]
+    free = HttpCandidate("http://127.0.0.1/")
+    assert free._jitter(b"a").random() != free._jitter(b"a").random()
+
+
+# --- trouble that stays ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"<html>", "what is not JSON (Expecting value: line 1 column 1 (char 0)): '<html>'"),
+        (b"", "what is not JSON"),
+        (b"[" * 100_000, "what is not JSON"),
+        (b"\xff\xfe\x00", "what is not JSON"),
+        (b"[1, 2, 3]", "JSON without {\"predictions\": [...]}: '[1, 2, 3]'"),
+        (b'{"error": "no"}', 'JSON without {"predictions": [...]}: \'{"error": "no"}\''),
+        (b'{"predictions": [NaN, 1, 2]}', "NaN, which JSON does not have"),
+        (b'{"predictions": [1, -Infinity, 2]}', "-Infinity, which JSON does not have"),
+        (b'{"predictions": [1, 2]}', "predictions of shape (2,) for 3 rows"),
+        (b'{"predictions": [[1], [2], [3, 4]]}', "rows of different lengths as predictions"),
+        (b'{"predictions": [[[1]], [[2]], [[3]]]}', "predictions of shape (3, 1, 1) for 3 rows"),
+        (b'{"predictions": 3}', "predictions of shape () for 3 rows"),
+        (b'{"predictions": [1, null, 3]}', "predictions that are not all numbers"),
+        (b'{"predictions": ["1", "2", "3"]}', "predictions that are not all numbers"),
+        (b'{"predictions": [true, false, true]}', "predictions that are not all numbers"),
+    ],
+)
+def test_answers_without_predictions(service: Service, answer: bytes, words: str) -> None:
+    service.behave = lambda handler, turn: handler.answer(answer)
+    said = failure(quick(service.url, batch_size=3), X[:3])
+    assert said.startswith(
+        "Candidate 'vendor': rows 0 to 2: the server must answer with "
+        '{"predictions": [...]} and as many numbers, or lists of numbers, as rows were sent; it '
+        "answered with "
+    )
+    assert words in said
+    assert service.url in said
+    assert len(service.documents) == 1  # what is wrong for good is not asked for again
+
+
+def test_a_number_beyond_all_numbers(service: Service) -> None:
+    service.behave = lambda handler, turn: handler.answer(b'{"predictions": [1, 1e999]}')
+    words = failure(quick(service.url, batch_size=2, max_concurrency=1), X[:4])
+    assert "Candidate 'vendor' returned infinity in 1 of the 2 rows it was given, first" in words
+    assert service.url in words
+
+
+def test_wrong_number_of_classes(service: Service) -> None:
+    service.behave = lambda handler, turn: handler.answer({"predictions": [[0.2, 0.3, 0.5]] * 10})
+    words = failure(quick(service.url, classes=["no", "yes"]), task="classification")
+    assert "Candidate 'vendor' returned shape (10, 3); expected (10, 2), one column" in words
+    assert service.url in words
+
+
+def test_logits_become_probabilities(service: Service) -> None:
+    logits = np.log([[0.25, 0.75]] * 10).tolist()
+    service.behave = lambda handler, turn: handler.answer({"predictions": logits})
+    candidate = quick(service.url, classes=["no", "yes"], activation="softmax")
+    assert_allclose(candidate.predict(X, "classification"), [[0.25, 0.75]] * 10)
+
+
+def test_other_statuses_are_not_tried_again(service: Service) -> None:
+    service.behave = lambda handler, turn: handler.answer({"detail": "no column 'b'"}, 422)
+    words = failure(quick(service.url))
+    assert "the server answered with status 422: '{\"detail\": \"no column \\'b\\'\"}'." in words
+    assert len(service.documents) == 1
+
+
+def test_a_huge_answer_is_not_read(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_post_module, "MAX_RESPONSE_BYTES", 2**20)
+    service.behave = lambda handler, turn: handler.answer(b" " * (2**20 + 1))
+    assert "the server answered with more than 1 MiB: send fewer" in failure(quick(service.url))
+    assert len(service.documents) == 1
+
+
+# --- redirects ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_redirects_on_the_same_server_are_followed(service: Service, status: int) -> None:
+    service.behave = once(lambda handler: handler.answer(b"", status, Location="/predict/"))
+    assert_array_equal(quick(service.url).predict(X, "regression"), SUMS)
+    assert service.paths == ["/predict", "/predict/"]
+
+
+def test_redirects_elsewhere_are_refused(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RENT_API_KEY", SECRET)
+    with running(Service()) as other:
+        for target in (other.url, other.url.replace("127.0.0.1", "localhost")):
+            service.behave = lambda handler, turn, to=target: handler.answer(b"", 307, Location=to)
+            words = failure(quick(service.url, headers_from_env={"Authorization": "RENT_API_KEY"}))
+            host = target.split("/")[2]
+            assert f"the server redirects to http://{host}, and a redirect to another serv" in words
+        assert other.documents == []
+    assert all(headers["Authorization"] == SECRET for headers in service.headers)
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "followed"),
+    [
+        ("https://a.example/x", "https://a.example/y", True),
+        ("https://a.example/x", "https://a.example:443/y", True),
+        ("http://a.example/x", "https://a.example/x", True),
+        ("http://a.example:80/x", "https://a.example:443/x", True),
+        ("https://a.example/x", "http://a.example/x", False),
+        ("http://a.example:8080/x", "https://a.example/x", False),
+        ("https://a.example/x", "https://b.example/x", False),
+        ("https://a.example/x", "//b.example/x", False),
+        ("https://a.example/x", "https://a.example:8443/x", False),
+        ("https://a.example/x", "file:///etc/passwd", False),
+        ("https://a.example/x", "https://a.example:port/x", False),
+    ],
+)
+def test_where_redirects_may_lead(here: str, there: str, followed: bool) -> None:
+    if followed:
+        assert http_post_module._redirected(here, there) == there
+        return
+    with pytest.raises(_Failure, match=r"redirects to .* is not followed") as caught:
+        http_post_module._redirected(here, there)
+    assert not caught.value.passing
+
+
+def test_endless_redirects(service: Service) -> None:
+    service.behave = lambda handler, turn: handler.answer(b"", 308, Location="/predict")
+    assert "the server redirected more than 5 times." in failure(quick(service.url))
+    assert len(service.documents) == 6
+
+
+def test_a_redirect_that_would_lose_the_rows(service: Service) -> None:
+    service.behave = lambda handler, turn: handler.answer(b"", 303, Location="/result")
+    assert "the server answered with status 303." in failure(quick(service.url))
+
+
+# --- credentials -------------------------------------------------------------------------------
+
+
+def test_credentials_come_from_the_environment_at_each_call(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidate = quick(service.url, headers_from_env={"Authorization": "RENT_API_KEY"})
+    for value in (SECRET, "Bearer another"):
+        monkeypatch.setenv("RENT_API_KEY", value)
+        candidate.predict(X, "regression")
+        assert service.headers[-1]["Authorization"] == value
+
+
+def test_credentials_are_nowhere_else(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RENT_API_KEY", SECRET)
+    candidate = quick(service.url, headers_from_env={"Authorization": "RENT_API_KEY"}, retries=0)
+    candidate.predict(X, "regression")
+    echoed = {"detail": "bad", "headers": {"Authorization": SECRET}}
+    for answer, status in ((echoed, 403), (echoed, 500), (echoed, 200), (b"Bearer " * 3, 200)):
+        service.behave = lambda handler, turn, a=answer, s=status: handler.answer(a, s)
+        with pytest.raises(CandidateError) as caught:
+            candidate.predict(X, "regression")
+        error: BaseException | None = caught.value
+        while error is not None:
+            assert "s3cret" not in str(error)
+            assert "Bearer" not in str(error)
+            error = error.__cause__ or error.__context__
+    for shown in (repr(candidate), candidate.label, json.dumps(candidate.recipe())):
+        assert "s3cret" not in shown
+    assert b"s3cret" not in pickle.dumps(candidate)
+
+
+@pytest.mark.parametrize(
+    ("value", "state"),
+    [
+        (None, "is not set"),
+        ("", "is not set"),
+        ("s3cret\r\nX-Other: 1", "has characters that no header may have"),
+        ("s3cret\u20ac", "has characters that no header may have"),
+    ],
+)
+def test_bad_credentials_are_not_shown(
+    service: Service, monkeypatch: pytest.MonkeyPatch, value: str | None, state: str
+) -> None:
+    monkeypatch.delenv("RENT_API_KEY", raising=False)
+    if value is not None:
+        monkeypatch.setenv("RENT_API_KEY", value)
+    words = failure(quick(service.url, headers_from_env={"Authorization": "RENT_API_KEY"}))
+    assert (
+        "The header 'Authorization' is read from the environment variable 'RENT_API_KEY', which "
+        f"{state}: set it to the header's whole value." in words
+    )
+    assert "s3cret" not in words
+    assert service.documents == []
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("https://me:s3cret@rent.example/", "a user name or password before the '@'"),
+        ("https://s3cret@rent.example/", "a user name or password before the '@'"),
+        ("https://rent.example/?api_key=s3cret", "the query parameter 'api_key'"),
+        ("https://rent.example/?X-Amz-Signature=s3cret", "the query parameter 'X-Amz-Signature'"),
+        ("https://rent.example/?accessToken=s3cret", "the query parameter 'accessToken'"),
+        ("https://rent.example/?v=1&sig=s3cret", "the query parameter 'sig'"),
+    ],
+)
+def test_a_url_holds_no_credentials(url: str, words: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        HttpCandidate(url)
+    assert str(caught.value) == (
+        "A url is saved and shown, so it must not hold credentials, and this one for "
+        f"'rent.example' holds {words}: put them into an environment variable and name it: "
+        "headers_from_env={'Authorization': 'RENT_API_KEY'}."
+    )
+
+
+def test_other_query_parameters_are_kept(service: Service) -> None:
+    candidate = quick(f"{service.url}?design=7&author=me#part")
+    assert_array_equal(candidate.predict(X, "regression"), SUMS)
+    assert service.paths == ["/predict?design=7&author=me"]
+    assert "design" not in repr(candidate)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("ftp://rent.example/", "begins with http:// or https://; received 'ftp://rent.example/'"),
+        ("file:///etc/passwd", "begins with http:// or https://; received 'file:///etc/passwd'"),
+        ("ftp://me:s3cret@a.example/?key=s3cret", "received 'a.example/'"),
+        (7, "begins with http:// or https://; received 'int'"),
+        ("https://", "url must have a host, a valid port and no blanks"),
+        ("https://a.example:99999/", "url must have a host, a valid port"),
+        ("https://[::1/", "url must have a host"),
+        ("https://a.example/a b", "no blanks or characters beyond ASCII (quote them as %20)"),
+        ("https://a.example/\r\nHost: b", "url must have a host"),
+        ("https://m\u00fcnchen.example/", "no blanks or characters beyond ASCII"),
+    ],
+)
+def test_urls_are_checked(url: Any, words: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        HttpCandidate(url)
+    assert words in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_credentials_need_https() -> None:
+    headers = {"Authorization": "RENT_API_KEY"}
+    with pytest.raises(
+        InvalidInputError,
+        match=r"Credentials are sent over https only, and the address of 'rent\.example' begins "
+        r"with http://: use https, or leave out headers_from_env\.",
+    ):
+        HttpCandidate("http://rent.example/", headers_from_env=headers)
+    HttpCandidate("https://rent.example/", headers_from_env=headers)
+    HttpCandidate("http://localhost:8000/", headers_from_env=headers)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "Bearer s3cret"},
+        {"Auth orization": "RENT_API_KEY"},
+        {"Host": "RENT_API_KEY"},
+        {"Content-Length": "RENT_API_KEY"},
+        {"X-Key\r\n": "RENT_API_KEY"},
+        {7: "RENT_API_KEY"},
+        {"Authorization": None},
+    ],
+)
+def test_headers_are_names(headers: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"headers_from_env maps the name of a") as caught:
+        HttpCandidate("https://rent.example/", headers_from_env=headers)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"format": "column"}, r"Unknown format 'column'; did you mean 'columns'\?"),
+        ({"request": 3}, r"request must be a function or None; received a int\."),
+        ({"response": "r"}, r"response must be a function or None; received a str\."),
+        ({"timeout": 0}, r"timeout must be a finite number of seconds, 0\.001 or more; rec.* 0\."),
+        ({"timeout": np.inf}, r"timeout must be a finite number of seconds.*received inf"),
+        ({"retries": -1}, r"retries must be a whole number, 0 or more; received -1\."),
+        ({"retries": 2.5}, r"retries must be a whole number, 0 or more; received 2\.5\."),
+        ({"backoff": -1.0}, r"backoff must be a finite number of seconds, 0 or more; rec.* -1\.0"),
+        ({"max_wait": np.nan}, r"max_wait must be a finite number of seconds, 0 or more.* nan"),
+        ({"max_concurrency": 0}, r"max_concurrency must be a whole number, 1 or more; received 0"),
+        ({"headers_from_env": ["A"]}, r"headers_from_env must be a dict from header to environm"),
+        ({"batch_size": 0}, r"batch_size must be None or a whole number"),
+        ({"activation": "relu"}, r"activation must be None, 'softmax' or 'sigmoid'"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        HttpCandidate("https://rent.example/", **options)
+
+
+# --- TLS ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for 127.0.0.1 that nobody vouches for, its key in the same file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("makes a certificate with the command openssl, which is not installed")
+    folder = tmp_path_factory.mktemp("tls")
+    key, signed, both = folder / "key.pem", folder / "cert.pem", folder / "both.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localma test"),
+            *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", signed),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    both.write_bytes(key.read_bytes() + signed.read_bytes())
+    return both
+
+
+@pytest.fixture
+def secure(certificate: Path) -> Iterator[Service]:
+    service = Service()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    service.socket = context.wrap_socket(service.socket, server_side=True)
+    with running(service) as started:
+        yield started
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(secure: Service) -> None:
+    words = failure(quick(secure.url.replace("http:", "https:")))
+    words = words.replace("self signed", "self-signed")  # as older versions of OpenSSL write it
+    assert (
+        "the server has a certificate that cannot be verified (self-signed certificate), and "
+        "certificates are always verified: correct the certificate, or add its authority to this "
+        "machine (or to a file that SSL_CERT_FILE names)." in words
+    )
+    assert secure.documents == []
+
+
+def test_a_certificate_of_a_known_authority_is_accepted(
+    secure: Service, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    http_post_module._verifying.cache_clear()
+    try:
+        url = secure.url.replace("http:", "https:")
+        assert_array_equal(quick(url).predict(X, "regression"), SUMS)
+        words = failure(quick(url.replace("127.0.0.1", "localhost"), retries=0))
+        assert "has a certificate that cannot be verified (Hostname mismatch" in words
+    finally:
+        http_post_module._verifying.cache_clear()
+
+
+def test_plain_text_where_tls_is_expected(service: Service) -> None:
+    words = failure(quick(service.url.replace("http:", "https:"), retries=0))
+    assert "the server could not be reached, or broke off" in words
+
+
+def test_proxies_are_asked_except_for_this_machine(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY", "REQUEST_METHOD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", service.url.removesuffix("/predict"))
+    assert_array_equal(quick("http://rent.invalid/far").predict(X, "regression"), SUMS)
+    with running(Service()) as near:
+        assert_array_equal(quick(near.url).predict(X, "regression"), SUMS)
+        assert near.paths == ["/predict"]
+    assert service.paths == ["http://rent.invalid/far"]
+
+
+# --- recipes, pools and saved models -----------------------------------------------------------
+
+
+def test_the_recipe_brings_everything_back(service: Service) -> None:
+    candidate = quick(
+        service.url,
+        format="instances",
+        request=json.dumps,
+        headers_from_env={"X-Key": "RENT_API_KEY"},
+        inputs=[1, 0],
+        random_state=3,
+        max_concurrency=2,
+        batch_size=5,
+    )
+    recipe = json.loads(json.dumps(candidate.recipe()))
+    assert needs_trust(recipe)
+    again = from_recipe(recipe)
+    assert again.recipe() == recipe
+    assert again.request is json.dumps
+    assert again.identity() == candidate.identity()
+
+
+def test_what_cannot_be_imported_has_no_recipe() -> None:
+    assert quick("https://rent.example/", request=lambda columns, rows: rows).recipe() is None
+    assert quick("https://rent.example/", response=lambda answer: answer).recipe() is None
+    assert quick("https://rent.example/", inputs=lambda X: X).recipe() is None
+
+
+def test_an_address_is_told_by_its_beginning() -> None:
+    candidate = as_candidate("https://rent.example/predict", cost=2.0)
+    assert isinstance(candidate, HttpCandidate)
+    assert (candidate.batch_size, candidate.cost) == (256, 2.0)
+
+
+def test_in_a_pool_and_pickled(service: Service) -> None:
+    vendor = pickle.loads(pickle.dumps(quick(service.url, batch_size=3)))
+    pool = Pool({"vendor": vendor, "first": first_column}, task="regression")
+    assert_array_equal(pool.predict(X), np.column_stack([SUMS, X[:, 0]]))
+
+
+def test_a_saved_model_comes_back_whole(service: Service, tmp_path: Path) -> None:
+    y = SUMS + 0.1
+    candidates = {"vendor": quick(service.url), "first": as_candidate(first_column)}
+    model = LocalMARegressor(candidates, gate="global").fit(X, y)
+    model.save(tmp_path / "rent.localma")
+    with pytest.raises(UntrustedFileError, match=r"Candidate 'vendor' comes back by following"):
+        load(tmp_path / "rent.localma")
+    again = load(tmp_path / "rent.localma", candidates={"first": candidates["first"]}, trust=True)
+    assert_allclose(again.predict(X), model.predict(X))
+
+
+def first_column(X: Any) -> Any:
+    return X[:, 0]
+
+
+def test_reading_predictions_knows_rows_of_lists() -> None:
+    assert read_predictions(b'{"predictions": [[1, 2], [3, 4.5]]}', 2, None).tolist() == [
+        [1.0, 2.0],
+        [3.0, 4.5],
+    ]
