@@ -346,6 +346,14 @@ class TestHalvedPath:
         assert few.locality_gain_.is_clear
         assert few.locality_gain_.standard_error > 0.01
 
+    def test_few_rows_with_weight(self, monkeypatch):
+        monkeypatch.setattr(_halving, "JUDGED_ROWS", 500)
+        X, P, y = small(N)
+        weight = (np.arange(N) % 100 == 0).astype(float)
+        gate = fit(quick_path(), (X, P, y), sample_weight=weight)
+        assert gate.n_effective_ == weight.sum()
+        assert np.isfinite(gate.path_["risk"]).all()
+
     def test_sample_weight(self):
         X, P, y = small(N)
         right = (X[:, 0] > 0).astype(float)

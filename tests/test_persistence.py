@@ -93,7 +93,7 @@ def test_file_is_safetensors_with_json_and_no_pickle(tmp_path, columns):
     content = (tmp_path / "model.localma").read_bytes()
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
-    assert header["__metadata__"]["schema"] == "1"
+    assert header["__metadata__"]["schema"] == "2"
     assert b"pickle" not in content
     assert os.listdir(tmp_path) == ["model.localma"]
 
@@ -273,7 +273,7 @@ class TestBrokenFiles:
 
     def test_newer_schema(self, path):
         rewrite(path, schema="99")
-        self.refuse(path, "schema version '99'; this localma reads 1")
+        self.refuse(path, "schema version '99'; this localma reads 2")
 
     def test_field_missing(self, path):
         rewrite(path, lambda d: d.pop("loss"))

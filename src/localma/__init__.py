@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from localma.candidates import Column, CrossFitted, as_candidate
+from localma.candidates import Cached, Column, CrossFitted, as_candidate
+from localma.encoding import TableEncoder
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.onnx_export import export_onnx
 from localma.persistence import load
@@ -10,10 +11,12 @@ from localma.persistence import load
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cached",
     "Column",
     "CrossFitted",
     "LocalMAClassifier",
     "LocalMARegressor",
+    "TableEncoder",
     "as_candidate",
     "export_onnx",
     "load",

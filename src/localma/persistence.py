@@ -36,7 +36,7 @@ from localma.imports import import_name, import_object
 from localma.losses import Loss, get_loss, is_registered
 from localma.whole_files import write_whole
 
-SCHEMA = 1
+SCHEMA = 2
 ESTIMATORS = {kind.__name__: kind for kind in (LocalMARegressor, LocalMAClassifier)}
 FIELDS: dict[str, type | tuple[type, ...]] = {
     "estimator": str,

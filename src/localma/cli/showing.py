@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from localma._optional import optional
+from localma.wording import readable
 
 
 def console() -> Any:
@@ -46,12 +47,9 @@ def number(value: float | None, digits: int = 4) -> str:
     """Write a number with some significant digits; nothing for None.
 
     >>> number(0.123456), number(12345.678), number(None)
-    ('0.1235', '12346', '')
+    ('0.1235', '12,350', '')
     """
-    if value is None:
-        return ""
-    text = f"{value:.{digits}g}"
-    return f"{value:.0f}" if "e+" in text else text
+    return "" if value is None else readable(value, digits)
 
 
 def with_error(measured: dict[str, Any] | None) -> str:

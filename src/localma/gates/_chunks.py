@@ -215,7 +215,7 @@ class Chunks:
     def packed(self, number: int) -> Sample:
         """One of the chunks, ready for the kernel."""
         chunk = self.chunks[number]
-        return chunk.kept if self.are_kept else chunk.pack()
+        return chunk.kept if self.are_kept or "kept" in vars(chunk) else chunk.pack()
 
 
 def _cut(table: Table, layout: Layout, rows: Rows | None, n: int, seed: int) -> list[Chunk]:

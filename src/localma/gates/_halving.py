@@ -62,8 +62,11 @@ class HalvedPath:
         """Train the path, and predict the rows that judge, or a part of them if they are many."""
         data, (train, judged) = self.data, self.fold
         if len(judged) > JUDGED_ROWS:
-            judged = np.sort(random.choice(judged, JUDGED_ROWS, replace=False))
-        seen = train[:: -(-len(train) // ANCHOR_ROWS)]
+            judged = self._with_weight(judged)
+            count = min(JUDGED_ROWS, len(judged))
+            judged = np.sort(random.choice(judged, count, replace=False))
+        seen = self._with_weight(train)
+        seen = seen[:: -(-len(seen) // ANCHOR_ROWS)]
         anchor = data.global_weights(seen)
         members = [constant_weights(data, seen, point, anchor) for point in self.points]
         self._train(anchor, judged)
@@ -109,6 +112,9 @@ class HalvedPath:
             training.store()
         return members
 
+    def _with_weight(self, rows: Rows) -> Rows:
+        return rows[self.data.sample_weight[rows] > 0.0]
+
     def _make_chunks(self) -> dict[str, Chunks]:
         """Chunks of the rows to train on, for each kind; the same for kinds that can share them."""
         n = len(self.data.y)
@@ -144,13 +150,9 @@ class HalvedPath:
         return [training for k in ks for training in self.trainings[k]]
 
     def _advance(self, trainings: Sequence[BatchTraining], until: float, stage: int) -> None:
-        advance(
-            trainings,
-            until,
-            seed=(self.seed, stage),
-            derivative=compile_loss(self.data.loss.derivative),
-            n_jobs=trainings[0].gate.n_jobs if trainings else None,
-        )
+        derivative, (*_, base) = compile_loss(self.data.loss.derivative), self.points
+        n_jobs = getattr(base.gate, "n_jobs", None)
+        advance(trainings, until, seed=(self.seed, stage), derivative=derivative, n_jobs=n_jobs)
 
     def _judge(self, ks: Collection[int], judged: Rows) -> None:
         """Predict the rows that judge with some of the points as they stand."""
