@@ -23,5 +23,6 @@ NEEDED = {
     "src/localma/gates/_torch_network.py": "torch",
     "src/localma/gates/_torch_training.py": "accelerate",
     "src/localma/onnx_export.py": "onnx",
+    "src/localma/report/page.py": "jinja2",
 }
 collect_ignore = [path for path, package in NEEDED.items() if find_spec(package) is None]

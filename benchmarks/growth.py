@@ -15,6 +15,12 @@ from benchmarks.timing import interleave
 from localma import LocalMAClassifier
 from localma.gates import MLPGate
 
+LINEAR_AXES = ("n", "p", "hidden", "classes")
+"""In which time should grow no faster than in proportion."""
+
+NOISE = 0.1
+"""How far the slope of measured times may be above that of the law behind them."""
+
 
 def exponent(values: Sequence[float], seconds: Sequence[float]) -> float:
     """Slope of log seconds in log values, over the larger half, where fixed costs hide less.
@@ -22,8 +28,19 @@ def exponent(values: Sequence[float], seconds: Sequence[float]) -> float:
     >>> round(exponent([1, 10, 100], [7.0, 7.0, 70.0]), 3)
     1.0
     """
-    first = (len(values) - 1) // 2
-    return float(np.polyfit(np.log(values[first:]), np.log(seconds[first:]), 1)[0])
+    return fitted_law(values, seconds)[0]
+
+
+def fitted_law(values: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
+    """Exponent and factor of ``seconds = factor * value ** exponent``, over the larger half."""
+    first = larger_half(values)
+    slope, level = np.polyfit(np.log(values[first:]), np.log(seconds[first:]), 1)
+    return float(slope), float(np.exp(level))
+
+
+def larger_half(values: Sequence[float]) -> int:
+    """Place of the first value of the larger half."""
+    return (len(values) - 1) // 2
 
 
 @dataclass(frozen=True)
@@ -36,7 +53,7 @@ class Axes:
     hidden: Sequence[int] = (8, 32, 128, 512)
     classes: Sequence[int] = (2, 10, 100, 1000)
     base_n: int = 2000
-    n_steps: int = 100
+    n_steps: int = 50
     repeats: int = 3
 
 
@@ -70,7 +87,9 @@ def measure(report: Report, axes: Axes) -> None:
         growth[axis] = _along(report, axis, works, axes.repeats)
     works = {v: _classification(axes, v) for v in axes.classes}
     growth["classes"] = _along(report, "classes", works, axes.repeats)
-    report.figure("growth", growth)
+    report.store("growth", growth)
+    faster = [a for a in LINEAR_AXES if (growth[a]["exponent"] or 0.0) > 1.0 + NOISE]
+    report.figure("axes_worse_than_linear", faster)
 
 
 def _along(report: Report, axis: str, works: dict[int, Work], repeats: int) -> dict[str, Any]:
@@ -83,8 +102,15 @@ def _along(report: Report, axis: str, works: dict[int, Work], repeats: int) -> d
         twin = work.test.risk(reference.fit_weights(timing.result, work.train, X))
         row = report.add(Row(f"growth, {axis}={value}", "localma", timing.seconds, risk, twin))
         seconds.append(row.median if row.counts else None)
-    slope = None if None in seconds else exponent(list(works), seconds)
-    return {"values": list(works), "seconds": seconds, "exponent": slope}
+    values, key = list(works), f"exponent_in_{axis}"
+    line = {"values": values, "seconds": seconds, "exponent": None}
+    if None in seconds:
+        report.missing(key, "a fit is not within 1 % of the float64 reference")
+        return line
+    slope, factor = fitted_law(values, seconds)
+    report.figure(key, slope)
+    fitted_to = values[larger_half(values) :]
+    return line | {"exponent": slope, "factor": factor, "fitted_to": fitted_to}
 
 
 def _gate(axes: Axes, hidden: int) -> MLPGate:

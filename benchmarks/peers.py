@@ -19,14 +19,15 @@ from numpy.typing import NDArray
 
 from localma.errors import LocalMAError, unknown_name
 
-ENVIRONMENTS = Path(__file__).parent / ".envs"
+ENVIRONMENTS = Path(__file__).parents[1]
+CONSTRAINTS = ("-c", str(ENVIRONMENTS / "constraints.txt"))
 SCRIPTS = Path(__file__).parent / "peer_scripts"
 REQUIREMENTS = {
-    "jax": ("jax==0.10.2",),
-    "deskit": ("deskit==1.3.2.3", "scikit-learn==1.9.1"),
+    "jax": (*CONSTRAINTS, "jax==0.10.2"),
+    "deskit": (*CONSTRAINTS, "deskit==1.3.2.3", "scikit-learn"),
     "deslib": ("deslib==0.3.7", "scikit-learn==1.5.2", "numpy<2"),
 }
-"""What goes into the environment of each; DESlib does not work with newer scikit-learn."""
+"""What pip puts into the environment of each; DESlib does not work with newer scikit-learn."""
 
 
 class PeerError(LocalMAError):
@@ -42,14 +43,19 @@ class PeerFailedError(PeerError):
 
 
 def install(names: list[str]) -> None:
-    """Make the environment of each named peer, or of all."""
+    """Make the environment of each named peer, or of all; one that is there already stays."""
     for name in names or REQUIREMENTS:
         if name not in REQUIREMENTS:
             raise unknown_name("peer", name, REQUIREMENTS)
-        print(f"{name}: {' '.join(REQUIREMENTS[name])}", flush=True)
-        venv.create(ENVIRONMENTS / name, with_pip=True)
-        command = [str(_python_of(name)), "-m", "pip", "install", "--quiet", *REQUIREMENTS[name]]
-        subprocess.run(command, check=True)
+        wanted = REQUIREMENTS[name]
+        print(f"{name}: {' '.join(wanted)}", flush=True)
+        stamp = _environment_of(name) / "requirements"
+        if stamp.exists() and stamp.read_text() == "\n".join(wanted):
+            continue
+        venv.create(_environment_of(name), with_pip=True, clear=True)
+        pip = [str(_python_of(name)), "-m", "pip", "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", "--quiet", *wanted], check=True)
+        stamp.write_text("\n".join(wanted))
 
 
 def interpreter(name: str) -> Path:
@@ -63,8 +69,12 @@ def interpreter(name: str) -> Path:
     )
 
 
+def _environment_of(name: str) -> Path:
+    return ENVIRONMENTS / f".venv-peers-{name}"
+
+
 def _python_of(name: str) -> Path:
-    return ENVIRONMENTS / name / "bin" / "python"
+    return _environment_of(name) / "bin" / "python"
 
 
 class Peer:

@@ -12,13 +12,21 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from benchmarks import reference
-from benchmarks.data import Labels, candidate_functions, classification, predict, regression
+from benchmarks.data import (
+    Labels,
+    Problem,
+    candidate_functions,
+    classification,
+    predict,
+    regression,
+)
 from benchmarks.growth import exponent
 from benchmarks.peers import Peer, PeerError
 from benchmarks.report import Report, Row
 from benchmarks.timing import interleave
 from localma import LocalMAClassifier, LocalMARegressor
 from localma.combine import local_average
+from localma.gates import Gate, MLPGate, ShrunkGate
 
 Array = NDArray[np.floating]
 
@@ -30,7 +38,7 @@ class Size:
     rows: int = 100_000
     n_inputs: int = 10
     n_candidates: int = 20
-    repeats: int = 5
+    repeats: int = 3
     gate: Any = "auto"
 
 
@@ -53,27 +61,61 @@ def _one_row(report: Report, size: Size) -> None:
     problem = regression(900, 5, 3, seed=0)
     coefficients = candidate_functions(5, 3)
     functions = {f"f{m}": partial(predict, coefficients[:, :, m]) for m in range(3)}
-    model = LocalMARegressor(functions, gate=size.gate, random_state=0)
-    model.fit(problem.train.X, problem.train.y[:, 0])
-    x = problem.test.X[:1]
+    for name, gate in {"": size.gate, "_local": "local", "_global": "global"}.items():
+        model = LocalMARegressor(functions, gate=gate, random_state=0)
+        model.fit(problem.train.X, problem.train.y[:, 0])
+        _one_row_of(report, size, model, problem, list(functions.values()), name)
+
+
+def _one_row_of(
+    report: Report,
+    size: Size,
+    model: LocalMARegressor,
+    problem: Problem,
+    functions: list[Callable[[Array], Array]],
+    suffix: str,
+) -> None:
+    """Time one row of a model that runs its candidates, and is given their predictions."""
+    X, P = problem.test.X, problem.test.P[:, :, 0]
+    x, given = X[:1], P[:1]
     works: dict[str, Callable[[], Any]] = {
         "predict": lambda: model.predict(x),
-        "candidates": lambda: [function(x) for function in functions.values()],
+        "predict, predictions given": lambda: model.predict(x, predictions=given),
+        "candidates": lambda: [function(x) for function in functions],
         "validate_data": lambda: validate_data(model, x, reset=False),
     }
     interleave(works, size.one_row_repeats // 10)
     timings = interleave(works, size.one_row_repeats)
-    X = problem.test.X
-    twin = reference.auto_weights(model.gate_, X, lambda one: reference.evaluate_weights(one, X))
-    risk = float(np.mean((problem.test.y[:, 0] - model.predict(X)) ** 2))
-    whole = Row("one row", "localma", timings["predict"].seconds, risk, problem.test.risk(twin))
-    parts = [
-        Row("one row", name, timings[name].seconds) for name in ("candidates", "validate_data")
-    ]
-    for row in (whole, *parts):
-        report.add(row)
-    beyond = whole.median - sum(part.median for part in parts)
-    report.from_rows("one_row_microseconds_beyond", 1e6 * beyond, whole)
+    twin = problem.test.risk(_float64_weights(model.gate_, X))
+    risks = {
+        "predict": _squared(problem, model.predict(X)),
+        "predict, predictions given": _squared(problem, model.predict(X, predictions=P)),
+    }
+    work = f"one row, {type(model.gate_).__name__}"
+    rows = {
+        name: report.add(
+            Row(work, name, timing.seconds, risks.get(name), twin if name in risks else None)
+        )
+        for name, timing in timings.items()
+    }
+    alone = rows["predict, predictions given"].median - rows["validate_data"].median
+    both = rows["candidates"].median + rows["validate_data"].median
+    key = f"one_row_microseconds_beyond{suffix}"
+    report.from_rows(key, 1e6 * (rows["predict"].median - both), rows["predict"])
+    report.from_rows(f"{key}_given", 1e6 * alone, rows["predict, predictions given"])
+
+
+def _float64_weights(gate: Gate, X: Array) -> Array:
+    """Weights of a fitted gate, its networks evaluated in double precision."""
+    if isinstance(gate, ShrunkGate):
+        return reference.auto_weights(gate, X, lambda one: reference.evaluate_weights(one, X))
+    if isinstance(gate, MLPGate):
+        return reference.evaluate_weights(gate, X)
+    return gate.predict_weights(X)
+
+
+def _squared(problem: Problem, prediction: Array) -> float:
+    return float(np.mean((problem.test.y[:, 0] - prediction) ** 2))
 
 
 def _many_rows(report: Report, size: Size) -> None:
@@ -92,9 +134,7 @@ def _many_rows(report: Report, size: Size) -> None:
     works |= {name: peer.run for name, peer in peers.items()}
     timings = interleave(works, size.repeats)
     work = f"{size.rows} rows, {M} candidates"
-    twin = reference.auto_weights(
-        model.gate_, new.X, lambda one: reference.evaluate_weights(one, new.X)
-    )
+    twin = _float64_weights(model.gate_, new.X)
     ours = report.add(
         Row(
             work,

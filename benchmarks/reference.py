@@ -1,6 +1,8 @@
 """The float64 reference: MLPGate's training once more, in plain NumPy and double precision.
 
-It starts where the gate starts, so that only arithmetic can make a difference.
+It starts where the gate starts, so that only arithmetic can make a difference. A gate that was
+trained over mini-batches has a twin that was, too, over batches of its own and from the first step
+on: so the twin also shows whether warm starts, and the order of the batches, cost anything.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from benchmarks.data import Sample
 from localma.combine import local_average, softmax
 from localma.gates import MLPGate, ShrunkGate
 from localma.gates._engine import block_size
+from localma.gates._minibatch import batch_steps
 from localma.gates._network import Network
 from localma.gates._packing import check_data, pack
 
@@ -49,6 +52,25 @@ def fit_weights(gate: MLPGate, sample: Sample, X: Array) -> Float64:
     total = np.zeros((len(X), sample.P.shape[1]))
     for theta in starts(gate, sample, gate.global_weights_):
         _train(gate, network, theta, inputs, sample)
+        total += softmax(forward(network, theta, standardise(sample, X))[-1])
+    return total / gate.n_restarts
+
+
+def fit_weights_on_batches(gate: MLPGate, sample: Sample, X: Array) -> Float64:
+    """Weights (len(X), M) of the float64 twin of a gate that was trained over mini-batches."""
+    n, batch = len(sample.y), gate.batch_rows(len(sample.y))
+    assert batch is not None
+    network, rng = network_of(gate, sample), np.random.default_rng(gate.random_state)
+    inputs = standardise(sample, sample.X)
+    rates = gate._rates(batch_steps(n, batch))
+    total = np.zeros((len(X), sample.P.shape[1]))
+    for own in rng.spawn(gate.n_restarts):
+        theta = gate._start(network, own, gate.global_weights_).astype(float)
+        adam = Adam(gate, network, theta)
+        for rate in rates.astype(float):
+            rows = own.integers(n, size=batch)
+            part = Sample(inputs[rows], sample.P[rows], sample.y[rows], sample.loss)
+            adam.step(_gradient(network, theta, part.X, part), rate)
         total += softmax(forward(network, theta, standardise(sample, X))[-1])
     return total / gate.n_restarts
 
@@ -97,16 +119,28 @@ def _gradient(network: Network, theta: Float64, X: Float64, sample: Sample) -> F
     return gradient
 
 
+class Adam:
+    """Adam, in place, on ``mean loss / c + shrinkage * sum theta^2``."""
+
+    def __init__(self, gate: MLPGate, network: Network, theta: Float64) -> None:
+        self.theta, self.loss_scale, self.n_steps = theta, gate.loss_scale_, 0
+        self.decay = np.full(len(theta), gate.weight_decay / gate.loss_scale_)
+        self.decay[: network.output_bias.start] += 2.0 * gate.shrinkage
+        self.mean, self.square = np.zeros_like(theta), np.zeros_like(theta)
+
+    def step(self, gradient: Float64, rate: float) -> float:
+        """Take a step, from the gradient of the mean loss; returns the norm of the objective's."""
+        self.n_steps += 1
+        g = gradient / self.loss_scale + self.decay * self.theta
+        self.mean += 0.1 * (g - self.mean)
+        self.square += 0.001 * (g * g - self.square)
+        scale = np.sqrt(self.square / (1.0 - 0.999**self.n_steps)) + 1e-8
+        self.theta -= rate * self.mean / (1.0 - 0.9**self.n_steps) / scale
+        return float(np.linalg.norm(g))
+
+
 def _train(gate: MLPGate, network: Network, theta: Float64, X: Float64, sample: Sample) -> None:
-    """Run Adam in place on ``mean loss / c + shrinkage * sum theta^2``."""
-    decay = np.full(len(theta), gate.weight_decay / gate.loss_scale_)
-    decay[: network.output_bias.start] += 2.0 * gate.shrinkage
-    mean, square = np.zeros_like(theta), np.zeros_like(theta)
-    for step, rate in enumerate(gate._rates().astype(float), start=1):
-        g = _gradient(network, theta, X, sample) / gate.loss_scale_ + decay * theta
-        mean += 0.1 * (g - mean)
-        square += 0.001 * (g * g - square)
-        scale = np.sqrt(square / (1.0 - 0.999**step)) + 1e-8
-        theta -= rate * mean / (1.0 - 0.9**step) / scale
-        if np.linalg.norm(g) < gate.tol:
+    adam = Adam(gate, network, theta)
+    for rate in gate._rates().astype(float):
+        if adam.step(_gradient(network, theta, X, sample), rate) < gate.tol:
             return

@@ -83,6 +83,10 @@ class Report:
         self.figures[key] = value
         print(f"  {key} = {value if not isinstance(value, float) else f'{value:.4g}'}", flush=True)
 
+    def store(self, key: str, value: Any) -> None:
+        """Record what a picture is made of, without printing it."""
+        self.figures[key] = value
+
     def missing(self, key: str, reason: str) -> None:
         """Record that a figure could not be had, and why."""
         self.figures[key], self.reasons[key] = None, reason

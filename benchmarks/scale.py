@@ -24,7 +24,7 @@ Array = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run; `reference_rows` is what the float64 twin of a large `auto` fit sees."""
+    """How much is run; `reference_rows` is the most that a twin sees which trains over all rows."""
 
     axes: growth.Axes = field(default_factory=growth.Axes)
     global_n: int = 1_000_000

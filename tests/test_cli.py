@@ -325,6 +325,26 @@ def test_models_of_a_toml_file(inside, tmp_path):
     assert np.corrcoef(y, table["y"].to_numpy())[0, 1] > 0.9
 
 
+def test_a_function_in_a_file_beside_the_pool(folder, tmp_path):
+    (tmp_path / "vendor_of_rents.py").write_text(
+        "import numpy as np\ndef north(table):\n    return 50.0 * np.asarray(table['area'])\n"
+    )
+    (tmp_path / "pool.toml").write_text(
+        '[vendor]\nimport = "vendor_of_rents:north"\n[south]\ncolumn = "pred_south"\n'
+    )
+    fitted = program(
+        "fit", folder / "train.csv", "--target", "rent", "--models", tmp_path / "pool.toml",
+        "--features", "area", "--out", tmp_path / "m.localma", "--trust", cwd=folder,
+    )  # fmt: skip
+    assert fitted.returncode == 0, fitted.stderr
+    scored = program(
+        "predict", tmp_path / "m.localma", folder / "new.csv", "--out", tmp_path / "s.csv",
+        "--trust", cwd=folder,
+    )  # fmt: skip
+    assert scored.returncode == 0, scored.stderr
+    assert "weight_vendor" in files.read(tmp_path / "s.csv").column_names
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

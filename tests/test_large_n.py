@@ -486,7 +486,7 @@ class TestMemory:
         X[...] = rng.normal(size=(n, p))
         P = np.stack([-X[:, 0], X[:, 0]], axis=1)
         y = np.abs(X[:, 0]).astype(float)
-        model = LocalMARegressor(gate=quick_path().set_params(linear=True), random_state=0)
+        model = LocalMARegressor(gate=quick_path(), random_state=0)
         model.fit(X[:N], y[:N], predictions=P[:N])  # compiles
         tracemalloc.start()
         model.fit(X, y, predictions=P)

@@ -18,7 +18,7 @@ LAYERS = [
     {"gates"},
     {"estimators"},
     {"inspection", "persistence", "onnx_export"},
-    {"demo"},
+    {"demo", "report"},
     {"cli"},
     {"__main__"},
 ]

@@ -474,7 +474,10 @@ class TestParameters:
             ({"shrinkage": np.nan}, "shrinkage of MLPGate must be at least 0 .*received nan"),
             ({"learning_rate": 0}, "learning_rate of MLPGate must be a positive number"),
             ({"n_steps": 0}, "n_steps of MLPGate must be a positive integer, or None; received 0"),
-            ({"n_steps": 1.5}, "n_steps of MLPGate must be a positive integer; received 1.5"),
+            (
+                {"n_steps": 1.5},
+                "n_steps of MLPGate must be a positive integer, or None; received 1.5",
+            ),
             ({"weight_decay": -0.1}, "weight_decay of MLPGate must be at least 0"),
             ({"logit_bound": 0}, "logit_bound of MLPGate must be None or positive; received 0"),
             ({"n_restarts": 0}, "n_restarts of MLPGate must be a positive integer"),

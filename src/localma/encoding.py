@@ -69,8 +69,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     Numbers and truth values stay as they are, missing ones become the median. A category becomes a
     column per frequent level; a date its day, and where it stands in the year and in the week.
-    Whether a value was missing is a column of its own where that happened. Columns that tell rows
-    nothing, constants and texts that are nearly all different, are left out, in `left_out_`.
+    Whether a value was missing is a column of its own where that happened. Columns that say nothing
+    about new rows are left out, in `left_out_`: constants, numbers of rows, and texts that are
+    nearly all different.
 
     Unlike other transformers it is saved with the model, and needs no trust.
 
@@ -183,6 +184,8 @@ def _look_at(name: str, series: Any) -> EncodedColumn | str:
         present = _numbers(series, name)[~missing]
         if np.ptp(present) == 0 and not flagged:
             return "all values are the same"
+        if series.dtype.is_integer() and _counts(present):
+            return "it numbers the rows"
         return EncodedColumn(name, "number", float(np.median(present)), flagged)
     if series.dtype in (nw.Date, nw.Datetime):
         days = _days(series, name)[~missing]
@@ -191,6 +194,17 @@ def _look_at(name: str, series: Any) -> EncodedColumn | str:
         return EncodedColumn(name, "date", float(np.median(days)), flagged)
     texts = [text for text, gone in zip(_texts(series), missing, strict=True) if not gone]
     return _look_at_texts(name, texts, flagged)
+
+
+def _counts(values: Array) -> bool:
+    """Whether whole numbers only tell rows apart: all different, and in order or without gaps.
+
+    New rows would lie outside of everything that such a column has shown.
+    """
+    steps = np.diff(np.sort(values))
+    different = len(values) > FEWEST_ROWS and steps.min() > 0
+    in_order = bool((np.diff(values) > 0).all() or (np.diff(values) < 0).all())
+    return different and (in_order or steps.max() == 1)
 
 
 def _look_at_texts(name: str, texts: list[str], flagged: bool) -> EncodedColumn | str:

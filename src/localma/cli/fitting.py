@@ -49,7 +49,12 @@ def fit(
     task: Annotated[
         str, typer.Option(help="regression, classification, or auto: by the target.")
     ] = "auto",
-    folds: Annotated[int, typer.Option(min=2, help="Folds that judge the weights.")] = 5,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=2, help="Folds that judge the weights; default: 5, one where rows abound."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 0,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -71,7 +76,7 @@ def fit(
     if pool is None:
         pool = column_candidates(roles.matched(table.column_names), labels, positive)
     model = _model(labels, pool, loss=loss, gate=gate, random_state=seed)
-    model.cv = TimeSeriesSplit(folds) if time is not None else folds
+    model.cv = folds if time is None else TimeSeriesSplit(folds or 5)
     _fit(model, table, roles, own_columns=models is not None)
     notes = {"target": target, "table": train.name}
     save(model, out, notes=notes if weight is None else {**notes, "weight": weight})

@@ -21,6 +21,7 @@ Whatever else a table has are options of the kind of candidate: classes, activat
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,15 @@ def _from_url(where: str, options: dict[str, Any], folder: Path) -> Candidate:
     return candidate
 
 
+def search(folder: Path) -> None:
+    """Let modules of a folder be imported, as Python does for a script in it; once trusted."""
+    place = str(folder.absolute())
+    if place not in sys.path:
+        sys.path.insert(0, place)
+
+
 def _from_import(where: str, options: dict[str, Any], folder: Path) -> Candidate:
+    search(folder)
     function = import_object(where)
     if not callable(function) or import_name(function) is None:
         raise InvalidInputError(

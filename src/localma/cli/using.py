@@ -11,6 +11,7 @@ import numpy as np
 
 from localma._optional import optional
 from localma.cli.app import AsJson, ModelFile, TableFile, Trust, typer, wrong_call
+from localma.cli.pools import search
 from localma.cli.showing import print_json, say
 from localma.cli.tables import parts, writing
 from localma.encoding import TableEncoder
@@ -55,6 +56,8 @@ def predict(
 
 def open_model(path: Path, *, trust: bool) -> Model:
     """Load a model; the way out of distrust is an option here."""
+    if trust:
+        search(path.parent)
     try:
         return load(path, trust=trust)
     except UntrustedFileError as error:
