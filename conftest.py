@@ -1,6 +1,11 @@
 """Without the packages of an extra, the modules that use it cannot be searched for doctests."""
 
+import os
 from importlib.util import find_spec
+
+# Tests run side by side, a process for each core: threads of PyTorch and of BLAS beside them would
+# only wait for each other, and sums would depend on their number.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 NEEDED = {
     "src/localma/cli": "typer",

@@ -1,4 +1,4 @@
-"""``python -m studies``: run, table, list, figure, readme, merge."""
+"""``python -m studies``: run, prepare, table, list, figure, readme, merge."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from localma.errors import InvalidInputError, LocalMAError, unknown_name
 from studies.harness import Study, load_study, study_names
+from studies.prepare import prepare
 from studies.running import RESULTS, Request, run
 from studies.storage import Store, merge_line, read_compact
 from studies.summary import results_of, write_summary
@@ -60,6 +61,10 @@ def command_run(arguments: argparse.Namespace) -> None:
     )
     check_request(load_study(arguments.name), request)
     print(f"summary: {run(arguments.name, request, arguments.results)}", file=sys.stderr)
+
+
+def command_prepare(arguments: argparse.Namespace) -> None:
+    prepare(arguments.name, arguments.size)
 
 
 def command_table(arguments: argparse.Namespace) -> None:
@@ -128,6 +133,8 @@ def make_parser() -> argparse.ArgumentParser:
     running.add_argument("--methods", help="only these, such as paper,gw,ewma")
     running.add_argument("--quick", action="store_true", help="two replicates of the quick cells")
     running.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    preparing = add("prepare", "compute what a study keeps outside the repository, once")
+    preparing.add_argument("--size", default="full", help="'small' for what --quick needs")
     add("table", "print the tables of a study, published figures beside ours")
     add("list", "list the studies", takes_name=False)
     drawing = add("figure", "draw a figure (needs the extra 'plot')")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
 from types import ModuleType
 
@@ -26,3 +28,14 @@ def optional(module: str, *, extra: str | None) -> ModuleType:
             f"This needs the package {package!r}, which is not installed; "
             f"install it with: pip install {wanted}"
         ) from error
+
+
+def _one_thread_for_torch() -> None:
+    """In a forked process PyTorch would wait for ever for threads that only its parent has."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_one_thread_for_torch)

@@ -20,7 +20,6 @@ from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate
 from localma.candidates.objects import as_objects
 from localma.candidates.outputs import Array, Task
 from localma.candidates.per_process import PerProcess
-from localma.candidates.torch_ import import_torch
 from localma.errors import InvalidInputError, MissingDependencyError
 from localma.frames import n_rows
 
@@ -122,7 +121,7 @@ class TimmCandidate(LogitsCandidate):
 
     def _outputs(self, X: Any, task: Task) -> Array:
         images = _read(as_objects(X, "image"), self.size)
-        torch = import_torch()
+        torch = optional("torch", extra="torch")
         mean, std = (torch.tensor(v).reshape(1, CHANNELS, 1, 1) for v in (self.mean, self.std))
         return self._network.get()((images - mean) / std)
 
@@ -161,7 +160,7 @@ class _Network:
         self.n_outputs = len(state[f"{head}.weight"])
 
     def __call__(self, images: Any) -> Array:
-        torch = import_torch()
+        torch = optional("torch", extra="torch")
         with torch.inference_mode():
             logits = self.module(images.to(self.device))
         return np.asarray(logits.float().cpu().numpy(), dtype=np.float64)
@@ -240,7 +239,7 @@ def _read(rows: Any, size: tuple[int, int]) -> Any:
             # Its row is counted within this batch; the number of the row in X is put before it.
             text = str(error).replace(f" of row {place} ", " ").replace(f"row {place} ", "it ")
             raise RowError(text, row=place) from error
-    return import_torch().stack(read)
+    return optional("torch", extra="torch").stack(read)
 
 
 def _checked_size(size: Any) -> tuple[int, int]:

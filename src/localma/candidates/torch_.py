@@ -26,8 +26,6 @@ from localma.errors import InvalidInputError
 from localma.frames import dense
 from localma.imports import import_name, import_object
 
-_first_process = os.getpid()
-
 
 class TorchCandidate(LogitsCandidate):
     """A PyTorch network, run in evaluation mode and without gradients.
@@ -89,7 +87,7 @@ class TorchCandidate(LogitsCandidate):
             cost=cost,
             batch_size=batch_size,
         )
-        torch = import_torch()
+        torch = optional("torch", extra="torch")
         self.preprocess = preprocess
         self.device = None if device is None else str(device)
         self.file: ModelFile | None = None
@@ -150,14 +148,6 @@ class TorchCandidate(LogitsCandidate):
         )
 
 
-def import_torch() -> ModuleType:
-    """Import PyTorch; in a forked process with one thread, where more would wait for ever."""
-    torch = optional("torch", extra="torch")
-    if os.getpid() != _first_process and torch.get_num_threads() > 1:
-        torch.set_num_threads(1)
-    return torch
-
-
 class _Network:
     """A callable network with the type and device of what it takes.
 
@@ -165,7 +155,7 @@ class _Network:
     """
 
     def __init__(self, module: Any, device: str | None, rows: int | None) -> None:
-        torch = import_torch()
+        torch = optional("torch", extra="torch")
         tensors = [*module.parameters(), *module.buffers()]
         kinds = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
         self.module, self.rows = module, rows
@@ -173,7 +163,7 @@ class _Network:
         self.device = device or (tensors[0].device if tensors else "cpu")
 
     def __call__(self, arguments: dict[Any, Any]) -> Array:
-        torch = import_torch()
+        torch = optional("torch", extra="torch")
         feed = {key: self._tensor(values, torch) for key, values in arguments.items()}
         n = len(next(iter(feed.values())))
         with _evaluation_mode(self.module), torch.no_grad():
@@ -236,7 +226,7 @@ def _evaluation_mode(module: Any) -> Iterator[None]:
 
 
 def _network_in_memory(module: Any, device: str | None) -> _Network:
-    torch = import_torch()
+    torch = optional("torch", extra="torch")
     places = {tensor.device for tensor in [*module.parameters(), *module.buffers()]}
     if device is not None and places - {torch.device(device)}:
         module = deepcopy(module).to(device)
@@ -244,7 +234,7 @@ def _network_in_memory(module: Any, device: str | None) -> _Network:
 
 
 def _network_from_file(file: ModelFile, device: str | None) -> _Network:
-    torch, path = import_torch(), file.check()
+    torch, path = optional("torch", extra="torch"), file.check()
     try:
         with ZipFile(path), _silent("torch.export"):
             program = torch.export.load(path)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from localma._optional import optional
 from localma._transformers import import_transformers, model_folder, quiet
 from localma.candidates.base import FieldTypes, Inputs, Recipe, RowError
 from localma.candidates.batches import AUTO_MEMORY, BatchSize, memory_bytes
@@ -21,7 +22,6 @@ from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate
 from localma.candidates.objects import as_objects
 from localma.candidates.outputs import Array, Task
 from localma.candidates.per_process import PerProcess
-from localma.candidates.torch_ import import_torch
 from localma.errors import InvalidInputError
 from localma.frames import n_rows
 
@@ -273,7 +273,7 @@ class _Network:
 
     def logits(self, texts: list[str], memory: int) -> Array:
         """Logits of texts in their order, (n, K); a pass stays within `memory` bytes, if it can."""
-        torch = import_torch()
+        torch = optional("torch", extra="torch")
         tokens = self.tokenizer(
             texts, truncation=self.max_length is not None, max_length=self.max_length
         )
@@ -334,7 +334,7 @@ def _load_tokenizer(folder: Path) -> Any:
 
 
 def _load_model(folder: Path) -> Any:
-    transformers, torch = import_transformers(), import_torch()
+    transformers, torch = import_transformers(), optional("torch", extra="torch")
     try:
         with quiet(transformers):
             model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
