@@ -36,10 +36,11 @@ study: $(VENV)/.dev  ## make study NAME=simulations
 	$(BIN)/python -m studies run $(NAME)
 
 bench: $(VENV)/.dev  ## speed and memory beside what a user would write instead
+	$(BIN)/python -m benchmarks peers
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) $(CORE) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CORE) .venv-peers-* demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

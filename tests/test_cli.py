@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -217,6 +218,16 @@ def test_the_example_in_each_help_runs(inside, command):
     words = " ".join(call(command, "--help").output.split())
     example = re.search(r"Example: localma (.*?) (?=╭|Arguments|Options)", words).group(1)
     call(*[argument.strip("'") for argument in example.split()])
+
+
+def test_the_commands_of_the_readme_run(inside):
+    pytest.importorskip("jinja2")
+    text = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+    lines = re.findall(r"^localma (.*?)(?: +#.*)?$", text, flags=re.MULTILINE)
+    assert len(lines) == 5
+    for line in lines:
+        call(*shlex.split(line))
+    assert Path("report.html").stat().st_size > 10_000
 
 
 # --- classification, weights, groups, time ---
