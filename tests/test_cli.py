@@ -175,7 +175,7 @@ def test_categories_that_were_not_seen_and_missing_values(inside, tmp_path):
 def test_evaluate_tells_the_best(inside):
     words = call("evaluate", "rent.localma", "test.csv").output
     assert "equal weights" in words
-    assert "what the candidates say matters" in words.replace("\n", " ")
+    assert "A gate of the same kind over 2 constants" in words.replace("\n", " ")
     found = json.loads(
         call("evaluate", "rent.localma", "test.csv", "--no-control", "--json").output
     )
