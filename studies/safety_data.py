@@ -3,7 +3,7 @@
 Each data set is split in three: rows on which the candidates are built, each on its own region;
 the labelled sample, on which weights are learnt; and the test part. Half of a small data set
 builds candidates. Data bundled with scikit-learn are always there; rents and insurance are read
-from a folder (``--data``, or LOCALMA_DATA), and a data set whose file is absent says so.
+from the folder LOCALMA_DATA, and a data set whose file is absent says so.
 """
 
 from __future__ import annotations
@@ -93,12 +93,8 @@ class DataSet:
 
     def missing(self, folder: Path) -> str | None:
         """Say why this data set cannot be used; None if it can."""
-        if self.file is None or (folder / self.file).exists():
-            return None
-        return (
-            f"{self.name}: {self.file} ({SOURCES[self.file]}) is not in the data folder; "
-            "give one with --data or LOCALMA_DATA"
-        )
+        reason = None if self.file is None else absent(folder, self.file)
+        return None if reason is None else f"{self.name}: {reason}"
 
     def split(self, folder: Path, rng: np.random.Generator) -> tuple[Part, Part]:
         """Draw the three parts, build the candidates: the sample and the test part."""
@@ -134,6 +130,15 @@ def data_folder(given: str | os.PathLike[str] | None = None) -> Path:
     return Path(chosen) if chosen else REPOSITORY.parent / "shared" / "data"
 
 
+def absent(folder: Path, file: str) -> str | None:
+    """Say that a file is not in the data folder, where it comes from, and the way out."""
+    if (folder / file).exists():
+        return None
+    return (
+        f"{file} ({SOURCES[file]}) is not in the data folder; set LOCALMA_DATA to one that has it"
+    )
+
+
 def _classes_spread(y: NDArray[Any], order: Rows) -> Rows:
     """Permute rows so that every stretch holds the classes in about their shares of the whole."""
     place = np.empty(len(y))
@@ -167,7 +172,8 @@ def _loaded(load: Callable[[Path], Table], folder: Path) -> Table:
     return load(folder)
 
 
-def _columns(path: Path) -> dict[str, NDArray[Any]]:
+def read_columns(path: Path) -> dict[str, NDArray[Any]]:
+    """Columns of a Parquet file, categories as their labels."""
     table = optional("pyarrow.parquet", extra="cli").read_table(path)
     return {name: _plain(table[name]) for name in table.column_names}
 
@@ -178,7 +184,8 @@ def _plain(column: Any) -> NDArray[Any]:
     return column.to_numpy()
 
 
-def _stacked(columns: dict[str, NDArray[Any]], names: Sequence[str]) -> Array:
+def stacked(columns: dict[str, NDArray[Any]], names: Sequence[str]) -> Array:
+    """Numbers of some columns: (n, p)."""
     return np.stack([np.asarray(columns[name], dtype=float) for name in names], axis=1)
 
 
@@ -200,7 +207,8 @@ def _few_of_each_class(y: NDArray[Any], unseen: Sequence[Sequence[int]]) -> Mask
     return np.stack([~np.isin(y, labels) | fifth for labels in unseen], axis=1)
 
 
-def _complete(X: Array, *others: NDArray[Any]) -> Mask:
+def complete(X: Array, *others: NDArray[Any]) -> Mask:
+    """Rows of X (n, p) and of other columns (n,) that are all finite: (n,)."""
     return np.isfinite(X).all(axis=1) & np.all([np.isfinite(other) for other in others], axis=0)
 
 
@@ -249,9 +257,9 @@ FURNISHING = ("refurbished", "amenities")
 
 
 def _shanghai_2020(folder: Path, inputs: Sequence[str]) -> Table:
-    columns = _columns(folder / "rent/shanghai_lianjia_2020.parquet")
-    X, y = _stacked(columns, inputs), np.log(columns["rent"])
-    kept = _complete(X, y)
+    columns = read_columns(folder / "rent/shanghai_lianjia_2020.parquet")
+    X, y = stacked(columns, inputs), np.log(columns["rent"])
+    kept = complete(X, y)
     return Table(X[kept], y[kept], _groups(columns["district"][kept], smallest=500))
 
 
@@ -264,46 +272,46 @@ def _shanghai_2020_without_coordinates(folder: Path) -> Table:
 
 
 def _shanghai_2019(folder: Path) -> Table:
-    columns = _columns(folder / "rent/shanghai_lianjia_2019_amenities.parquet")
+    columns = read_columns(folder / "rent/shanghai_lianjia_2019_amenities.parquet")
     inputs = ["Area", "rooms", "living_rooms", "Layer_floor", "Is_lift", "Subwayline_Number"]
     inputs += ["Subway_Distance", "Is_bed", "Is_closet", "Is_air", "Is_gas", "lng", "lat"]
-    X, y = _stacked(columns, inputs), np.log(columns["Price"])
+    X, y = stacked(columns, inputs), np.log(columns["Price"])
     inside = (abs(X[:, -2] - 121.45) < 1) & (abs(X[:, -1] - 31.2) < 1)  # the city; others are wrong
     return Table(X[inside], y[inside], _groups(columns["Address"][inside], smallest=150))
 
 
 def _beijing(folder: Path) -> Table:
-    columns = _columns(folder / "rent/beijing_danke_rent.parquet")
+    columns = read_columns(folder / "rent/beijing_danke_rent.parquet")
     inputs = ["area", "rooms", "bathrooms", "floor", "total_floors"]
     inputs += ["subway_lines", "subway_dist_m"]
-    X, y = _stacked(columns, inputs), np.log(columns["rent"])
-    kept = _complete(X, y)
+    X, y = stacked(columns, inputs), np.log(columns["rent"])
+    kept = complete(X, y)
     return Table(X[kept], y[kept], _groups(columns["district"][kept], smallest=300))
 
 
 def _belgian_inputs(columns: dict[str, NDArray[Any]]) -> Array:
     diesel, woman = columns["fuel"] == "diesel", columns["sex"] == "female"
-    X = _stacked(columns, ["ageph", "bm", "power", "agec", "long", "lat"])
+    X = stacked(columns, ["ageph", "bm", "power", "agec", "long", "lat"])
     return np.column_stack([X, diesel, woman])
 
 
 def _belgian_claims(folder: Path) -> Table:
-    columns = _columns(folder / "insurance/beMTPL97.parquet")
+    columns = read_columns(folder / "insurance/beMTPL97.parquet")
     X, exposure = _belgian_inputs(columns), columns["expo"]
     # Flanders and Brussels, the middle, the south: the claims of a policy depend on where it is.
     return Table(X, columns["nclaims"] / exposure, _ranges(X[:, 5], 3), exposure)
 
 
 def _belgian_amounts(folder: Path) -> Table:
-    columns = _columns(folder / "insurance/beMTPL97.parquet")
+    columns = read_columns(folder / "insurance/beMTPL97.parquet")
     claimed = columns["amount"] > 0
     X, y = _belgian_inputs(columns)[claimed], columns["average"][claimed] / 1000.0
     return Table(X, np.minimum(y, 20.0), _ranges(X[:, 0], 3), columns["nclaims"][claimed] * 1.0)
 
 
 def _pricing_game(folder: Path) -> Table:
-    columns = _columns(folder / "insurance/pg15training.parquet")
-    X = _stacked(columns, ["Age", "Bonus", "Poldur", "Value", "Density", "Group1", "Adind"])
+    columns = read_columns(folder / "insurance/pg15training.parquet")
+    X = stacked(columns, ["Age", "Bonus", "Poldur", "Value", "Density", "Group1", "Adind"])
     exposure = columns["Exppdays"] / 365.0
     return Table(X, columns["Numtppd"] / exposure, _groups(columns["Group2"], 7000), exposure)
 

@@ -784,3 +784,32 @@ def test_cleaning_by_age_by_size_and_all(tmp_path: Path) -> None:
     assert datetime.now(UTC) - left.last_used < timedelta(hours=2)
     assert clean_cache(tmp_path) == size
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.arrow", "notes.txt"]
+
+
+@pytest.mark.parametrize(
+    "X", [np.ma.masked_array(np.eye(3), np.eye(3)), np.zeros(3, dtype=[("a", float)])]
+)
+def test_rows_with_a_mask_or_named_fields_have_no_key(X):
+    with pytest.raises(InvalidInputError, match="a mask or named fields"):
+        row_keys(X)
+
+
+def test_weights_beside_an_onnx_file_count(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    from localma.candidates.files import fingerprint
+
+    weights = onnx.numpy_helper.from_array(np.ones(1000, dtype=np.float32), "w")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", kind, [1000])],
+        [helper.make_tensor_value_info("y", kind, [1000])], [weights],
+    )  # fmt: skip
+    path = tmp_path / "m.onnx"
+    onnx.save(
+        helper.make_model(graph), path, save_as_external_data=True, location="m.data",
+        size_threshold=0,
+    )  # fmt: skip
+    before = fingerprint(path)
+    (tmp_path / "m.data").write_bytes(np.full(1000, 5.0, dtype=np.float32).tobytes())
+    assert fingerprint(path) != before

@@ -557,6 +557,8 @@ def test_bad_credentials_are_not_shown(
         ("https://rent.example/?X-Amz-Signature=s3cret", "the query parameter 'X-Amz-Signature'"),
         ("https://rent.example/?accessToken=s3cret", "the query parameter 'accessToken'"),
         ("https://rent.example/?v=1&sig=s3cret", "the query parameter 'sig'"),
+        ("https://rent.example/?code=s3cret", "the query parameter 'code'"),
+        ("https://rent.example/?jwt=s3cret", "the query parameter 'jwt'"),
     ],
 )
 def test_a_url_holds_no_credentials(url: str, words: str) -> None:

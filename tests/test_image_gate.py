@@ -20,6 +20,7 @@ PIL = pytest.importorskip("PIL.Image")
 from localma import LocalMAClassifier, LocalMARegressor, as_candidate, load  # noqa: E402
 from localma.backbones import registry  # noqa: E402
 from localma.backbones.augment import Augmentation  # noqa: E402
+from localma.backbones.gate_networks import NetworkSpec  # noqa: E402
 from localma.backbones.images import ImageRows  # noqa: E402
 from localma.candidates.cache import cache_info  # noqa: E402
 from localma.combine import local_average  # noqa: E402
@@ -641,3 +642,13 @@ def test_augmentation_of_ones_own():
     mild = replace(Augmentation(), degrees=1.0)
     gate = fit(ImageGate(augment=mild, random_state=0, **QUICK | {"n_epochs": 1}), X, P, y)
     assert gate.inner_.network_.module.augmentation == mild
+
+
+def test_networks_that_differ_in_a_layer_without_parameters_are_two():
+    conv = torch.nn.Conv2d(3, 2, 3)
+    specs = [
+        NetworkSpec.of(torch.nn.Sequential(conv, layer), None, np.zeros(3), None)
+        for layer in (torch.nn.ReLU(), torch.nn.Tanh())
+    ]
+    one, two = (spec.fingerprint(str) for spec in specs)
+    assert one != two

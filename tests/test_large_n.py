@@ -500,3 +500,29 @@ class TestMemory:
     def test_a_gibibyte_is_enough(self, n):
         peak = memory.measure(n, 20, 5)
         assert peak["peak_beyond_input_mib"] < 1024
+
+
+def test_the_number_of_rows_says_how_gates_are_trained_not_their_weights():
+    X, P, y = as_gate_sees(*local_truth())
+    gate = ShrunkGate(random_state=0)
+    weight = np.where(np.arange(len(y)) == 0, 1.5, 1.0)
+    gate.fit(X, P, y, loss=SQUARED, sample_weight=weight)
+    assert gate.n_effective_ < len(y) == gate.n_rows_
+    assert {member.hidden for member in gate.answer_.gates} & {(32, 32)}
+    again = ShrunkGate(random_state=0).restore(gate.arrays())
+    np.testing.assert_array_equal(again.predict_weights(X[:50]), gate.predict_weights(X[:50]))
+
+
+def test_the_final_fit_sees_rows_that_neither_trained_nor_judged():
+    X, P, y = as_gate_sees(*local_truth())
+    data = _halving.Labelled.of(X, P, y, None, SQUARED)
+    fold = (np.arange(8000), np.arange(8000, 12000))
+    points = ShrunkGate()._points(X.shape[1], P.shape[1], len(y), len(y))
+    path = _halving.HalvedPath(data, fold, points, seed=0)
+    np.testing.assert_array_equal(path._others(), np.arange(8000, len(y)))
+
+
+def test_targets_that_are_tiny_train_too():
+    X, P, y = as_gate_sees(*local_truth())
+    gate = quick_path().fit(X, 1e-22 * P, 1e-22 * y, loss=SQUARED)
+    assert np.isfinite(gate.predict_weights(X[:10])).all()

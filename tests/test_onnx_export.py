@@ -171,3 +171,32 @@ def test_a_gate_of_ones_own_is_named(tmp_path):
     own: Gate = Own().fit(X, P, y, loss=SQUARED)
     with pytest.raises(InvalidInputError, match=r"EqualGate, GlobalGate, .*; received a Own"):
         export_onnx(own, tmp_path / "gate.onnx")
+
+
+def test_far_outside_the_sample_too(tmp_path):
+    X, P, y = problem(300, 3, 3, 1, 0)
+    gate = ShrunkGate(cv=2, random_state=0).fit(X, P, y, loss=SQUARED)
+    export_onnx(gate, tmp_path / "gate.onnx", include_combination=False)
+    middle = X.mean(axis=0)
+    far = np.concatenate([middle + stretch * (X - middle) for stretch in (1.5, 3.0, 10.0, 1e6)])
+    (weights,), _ = run(tmp_path / "gate.onnx", far)
+    assert gate.support(far).min() < 0.01
+    np.testing.assert_allclose(weights, gate.predict_weights(far), atol=1e-5)
+
+
+def test_a_path_over_images(tmp_path):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("accelerate")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 1, 4, 4)).astype(np.float32)
+    brightness = 5.0 * X.mean(axis=(1, 2, 3))[:, None].astype(float)
+    P, y = np.stack([brightness, -brightness], axis=1), np.abs(brightness)
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(8, 2)
+    )
+    base = TorchGate(module, n_epochs=60, learning_rate=0.02, random_state=0)
+    gate = ShrunkGate(base, cv=2, strengths=(0.1,), random_state=0).fit(X, P, y, loss=SQUARED)
+    assert gate.answer_.gates
+    export_onnx(gate, tmp_path / "gate.onnx", include_combination=False)
+    (weights,), _ = run(tmp_path / "gate.onnx", X.astype(np.float64))
+    np.testing.assert_allclose(weights, gate.predict_weights(X), atol=1e-5)

@@ -386,3 +386,13 @@ def test_labels_of_another_type_are_refused(tmp_path, dtype):
     rewrite(tmp_path / "m.localma", lambda description: description.update(classes_dtype=dtype))
     with pytest.raises(FileFormatError, match=r"The classes \[1000, 2000\] are no "):
         localma.load(tmp_path / "m.localma", candidates={"model": model})
+
+
+def test_a_gate_that_would_be_fetched_needs_trust():
+    from localma.persistence import _make_gate
+
+    text = {"kind": "TextGate", "known": True, "parameters": {"encoder": "somebody/encoder"}}
+    path = {"kind": "ShrunkGate", "known": True, "parameters": {"base": {"$gate": text}}}
+    for description in (text, path):
+        with pytest.raises(UntrustedFileError, match="would be fetched from elsewhere"):
+            _make_gate(description, False, None)

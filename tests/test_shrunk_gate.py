@@ -12,6 +12,7 @@ from localma.combine import local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.folds import make_folds
 from localma.gates import EqualGate, GlobalGate, MLPGate, ShrunkGate
+from localma.gates._support import Support
 from localma.losses import squared_error
 
 LOSS = squared_error()
@@ -363,3 +364,22 @@ class TestBadParameters:
             arrays = local.arrays() | {name: np.zeros((7, 7))}
             with pytest.raises(FileFormatError, match="shape"):
                 ShrunkGate().restore(arrays)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, bool])
+def test_the_guard_measures_small_integers_rightly(dtype):
+    X = np.random.default_rng(0).integers(0, 2 if dtype is bool else 120, size=(300, 2))
+    X = X.astype(dtype)
+    found, expected = Support.of(X), Support.of(X.astype(float))
+    np.testing.assert_array_equal(found.high, expected.high)
+    np.testing.assert_array_equal(found(X.astype(float)), np.ones(300))
+
+
+def test_the_folds_of_the_estimator_are_asked_for_whoever_makes_the_gate():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, size=(120, 1))
+    splitter = TimeSeriesSplit(3)
+    model = LocalMARegressor(gate=ShrunkGate(), cv=splitter, random_state=0)
+    model.fit(x, np.abs(x[:, 0]), predictions=np.column_stack([-x[:, 0], x[:, 0]]))
+    assert len(model.gate_.fold_answers_) == 3
+    assert model.gate_.cv is not None

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -495,3 +496,15 @@ def test_a_real_network_in_memory_and_in_a_file(tmp_path: Path) -> None:
     torch.export.save(program, tmp_path / "resnet20.pt2")
     file = TorchCandidate(tmp_path / "resnet20.pt2", preprocess=normalised, **options)
     assert_allclose(file.predict(images, "classification"), chances, atol=1e-4)
+
+
+def test_threads_do_not_switch_each_others_mode() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(3, 64), torch.nn.Dropout(0.5), torch.nn.Linear(64, 1))
+    candidate = TorchCandidate(net)
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    expected = candidate.predict(X, "regression")
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: candidate.predict(X, "regression"), range(40)))
+    for prediction in found:
+        np.testing.assert_array_equal(prediction, expected)
+    assert net.training

@@ -410,8 +410,8 @@ class TestInputs:
             (nn.Linear(3, 5), r"there are 2 candidates, and it returned 5 logits"),
             (nn.Sequential(nn.Linear(3, 2), nn.Flatten(0)), r"here \(2, 2\); received a Tensor of"),
             (lambda: nn.Linear(4, 2), r"failed on a Tensor of shape \(2, 3\) and torch.float32"),
-            (lambda: "no module", r"must return a torch.nn.Module; it returned a str"),
-            (None, r"must be a torch.nn.Module, or a function that makes one; received None"),
+            (lambda: "no module", r"must return a nn.Module; it returned a str"),
+            (None, r"must be a nn.Module, or a function that makes one; received None"),
         ],
     )
     def test_a_wrong_module_is_named(self, module, words):
@@ -577,3 +577,39 @@ class TestEstimators:
         gate = ShrunkGate(TorchGate(module, collate=list))
         assert clone(gate).base.module is module
         assert clone(self.model(gate)).gate.base.module is module
+
+
+def test_a_checkpoint_belongs_to_one_network(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)), rng.normal(size=(60, 1))
+    P = np.stack([y, -y], axis=1)
+
+    def trained(layer, checkpoint):
+        net = nn.Sequential(nn.Linear(2, 4), layer, nn.Linear(4, 2))
+        gate = TorchGate(net, n_epochs=4, checkpoint=checkpoint, random_state=0)
+        return gate.fit(X, P, y, loss=get_loss("squared_error")).predict_weights(X)
+
+    torch.manual_seed(0)
+    trained(nn.ReLU(), tmp_path)
+    torch.manual_seed(0)
+    resumed = trained(nn.Tanh(), tmp_path)
+    torch.manual_seed(0)
+    np.testing.assert_array_equal(resumed, trained(nn.Tanh(), None))
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.5])
+def test_the_loss_is_a_mean_over_the_rows_that_train(monkeypatch, fraction):
+    """Otherwise shrinkage would mean more, the more rows are held out."""
+    totals = []
+    fit = training.Trainer.fit
+
+    def recorded(self, train, *more):
+        totals.append(self.task.share[train].sum())
+        return fit(self, train, *more)
+
+    monkeypatch.setattr(training.Trainer, "fit", recorded)
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)), rng.normal(size=(60, 1))
+    gate = TorchGate(nn.Linear(2, 2), n_epochs=2, validation_fraction=fraction, random_state=0)
+    gate.fit(X, np.stack([y, -y], axis=1), y, loss=get_loss("squared_error"))
+    assert totals == [pytest.approx(1.0)]

@@ -243,8 +243,6 @@ class _LocalMA(BaseEstimator):
             gate: Gate = clone(self.gate)
         elif isinstance(self.gate, str) and self.gate in GATES:
             gate = GATES[self.gate]()
-            if isinstance(gate, ShrunkGate):
-                gate.set_params(cv=self.cv)
         elif isinstance(self.gate, str):
             raise unknown_name("gate", self.gate, GATES)
         else:
@@ -252,6 +250,8 @@ class _LocalMA(BaseEstimator):
                 f"gate must be one of {', '.join(map(repr, GATES))}, or a Gate object such as "
                 f"MLPGate(hidden=(32,)); received {self.gate!r}."
             )
+        if isinstance(gate, ShrunkGate) and gate.cv is None:
+            gate.set_params(cv=self.cv)  # who asks for certain folds here gets them all
         seed = int(random.randint(np.iinfo(np.int32).max))
         if gate.get_params().get("random_state", seed) is None:
             gate.set_params(random_state=seed)

@@ -119,7 +119,9 @@ class Graph:
         self.initializers += list(other.initializer)
         return str(other.output[0].name)
 
-    def to_bytes(self, x_shape: list[Any], ends: list[str] | None, words: dict[str, Any]) -> bytes:
+    def to_bytes(
+        self, x_shape: list[Any] | None, ends: list[str] | None, words: dict[str, Any]
+    ) -> bytes:
         """The file: `x` and `predictions` in, `weights` and `prediction` out; words as metadata.
 
         ends : names of the axes of predictions after (n, M); None for weights alone.
@@ -204,6 +206,11 @@ def _network(graph: Graph, network: Any, theta: Any, bound: float | None, x: str
     if bound is not None:
         B = np.float32(bound)
         logits = graph.add("Mul", graph.add("Tanh", graph.add("Div", logits, B)), B)
+    # As in the kernel, whose exponential ends there: the guard looks at logarithms of weights.
+    highest = graph.add("ReduceMax", logits, axes=[-1], keepdims=1)
+    logits = graph.add(
+        "Clip", graph.add("Sub", logits, highest), np.float32(-87.0), np.float32(0.0)
+    )
     return graph.cast(graph.add("Softmax", logits, axis=-1), "DOUBLE")
 
 
@@ -272,11 +279,14 @@ def _torch(graph: Graph, gate: Any, x: str) -> str:
     return graph.add("Softmax", graph.cast(logits, "DOUBLE"), axis=-1)
 
 
-def _shape(gate: Gate) -> list[Any]:
-    """Shape of `x`, with names for what is free."""
-    if isinstance(gate, TorchGate) and gate.input_shape_ is not None:
-        return ["n", *gate.input_shape_]
-    return ["n", getattr(gate, "n_features_in_", "p")]
+def _shape(gate: Gate) -> list[Any] | None:
+    """Shape of `x`, with names for what is free; None where rows may have any shape."""
+    members = gate.answer_.gates if isinstance(gate, ShrunkGate) else [gate]
+    for member in members:
+        if isinstance(member, TorchGate) and member.input_shape_ is not None:
+            return ["n", *member.input_shape_]
+    width = getattr(gate, "n_features_in_", "p")
+    return ["n", width] if width != 0 else None
 
 
 _EXPORTS: dict[type[Gate], Callable[[Graph, Any, str], str]] = {

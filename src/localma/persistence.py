@@ -307,6 +307,11 @@ def _make_gate(description: Any, trust: bool, given: Any) -> Gate:
         raise FileFormatError(
             f"The parameters of the gate {kind!r} do not fit: {error}."
         ) from error
+    if not trust and gate.fetches() is not None:
+        raise UntrustedFileError(
+            f"The gate of this file needs {gate.fetches()}, which would be fetched from elsewhere. "
+            "Pass trust=True if you trust the file, or give the gate to load(path, gate=...)."
+        )
     return gate
 
 

@@ -75,8 +75,8 @@ class NetworkSpec:
         return cls(
             network,
             weights,
-            tuple(mean or (known.mean if known else (0.5, 0.5, 0.5))),
-            tuple(std or (known.std if known else (0.5, 0.5, 0.5))),
+            _numbers(mean, known.mean if known else (0.5, 0.5, 0.5)),
+            _numbers(std, known.std if known else (0.5, 0.5, 0.5)),
         )
 
     @property
@@ -123,7 +123,8 @@ class NetworkSpec:
         if isinstance(self.network, str):
             return self.network
         made = self.network if isinstance(self.network, nn.Module) else self._body(None)
-        return f"{type(made).__module__}.{type(made).__qualname__}"
+        # Layers without parameters tell networks apart too, and stand in this description alone.
+        return f"{type(made).__module__}.{type(made).__qualname__}\n{made!r}"
 
     def _body(self, weights: str | PathLike[str] | None) -> nn.Module:
         """The network without a last layer of its own."""
@@ -190,3 +191,8 @@ def _state_digest(network: nn.Module) -> str:
         flat = value.detach().cpu().contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def _numbers(given: Any, default: Sequence[float]) -> tuple[float, ...]:
+    """What was given for each channel, or the default."""
+    return tuple(float(number) for number in (default if given is None else given))

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
+from localma._optional import optional
 from localma.errors import InvalidInputError
 
 Recipe = dict[str, Any]
@@ -83,7 +85,11 @@ def fingerprint(path: Path) -> str:
     'e3b0c442'
     """
     if not path.is_dir():
-        return _file_fingerprint(path)
+        beside = _weights_beside(path)
+        if not beside:
+            return _file_fingerprint(path)
+        parts = [_file_fingerprint(file) for file in (path, *beside)]
+        return sha256("\n".join(parts).encode()).hexdigest()
     total = sha256()
     for file in sorted(p for p in path.rglob("*") if p.is_file()):
         inside = file.relative_to(path)
@@ -91,6 +97,26 @@ def fingerprint(path: Path) -> str:
             continue
         total.update(f"{inside.as_posix()}\n{_file_fingerprint(file)}\n".encode())
     return total.hexdigest()
+
+
+def _weights_beside(path: Path) -> list[Path]:
+    """Files with weights that an ONNX file names; they change while it stays the same."""
+    if path.suffix.lower() != ".onnx" or find_spec("onnx") is None:
+        return []
+    state = path.stat()
+    return [path.parent / name for name in _named_inside(str(path), state.st_mtime_ns)]
+
+
+@lru_cache(maxsize=1024)
+def _named_inside(path: str, changed: int) -> tuple[str, ...]:
+    onnx = optional("onnx", extra="onnx")
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+    except Exception:  # a spoilt file is for whoever runs it to refuse, with a better message
+        return ()
+    entries = [entry for tensor in graph.initializer for entry in tensor.external_data]
+    names = sorted({entry.value for entry in entries if entry.key == "location"})
+    return tuple(name for name in names if (Path(path).parent / name).is_file())
 
 
 def _file_fingerprint(path: Path) -> str:

@@ -36,7 +36,8 @@ from localma.imports import import_name, import_object
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 OWN_HEADERS = ("host", "content-type", "content-length", "transfer-encoding", "connection")
 SECRET_WORD = re.compile(
-    r"(key|token|secret|password|passwd|pwd|signature|credentials?)\b|\b(sig|auth|authorization)\b"
+    r"(key|keyid|tokens?|secret|password|passwd|pwd|signature|credentials?)\b"
+    r"|\b(sig|auth|authorization|code|jwt|pass|bearer)\b"
 )
 
 _this_thread = local()

@@ -57,8 +57,8 @@ class OnnxCandidate(LogitsCandidate):
 
     Parameters
     ----------
-    path : the file. Weights kept in files beside it are found by onnxruntime, and are no part of
-        its fingerprint.
+    path : the file. Weights kept in files beside it are found by onnxruntime; where the package
+        onnx is installed they are part of its fingerprint.
     output : name of the output to take. In classification an output of labels gives the predicted
         one probability one.
     activation : "softmax", "sigmoid" or None, where the file returns probabilities or means.

@@ -115,6 +115,11 @@ def _joined(digests: list[bytes]) -> Words:
 
 def _words(X: Any) -> tuple[str, list[Words]]:
     """What kind of rows X has, and each row in words that tell it from all others of the kind."""
+    if isinstance(X, np.ma.MaskedArray) or getattr(getattr(X, "dtype", None), "names", None):
+        raise InvalidInputError(
+            f"Rows of a {type(X).__name__} with a mask or named fields have no key by which a "
+            "cache could know them again; pass a plain array or a data frame."
+        )
     if _is_tensor(X):
         kind, words = _words(_as_array(X))
         return f"tensor {X.dtype} {kind}", words

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from logging import getLogger
+from threading import Lock, RLock
 from types import ModuleType
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 from zipfile import ZipFile
 
 import numpy as np
@@ -25,6 +27,10 @@ from localma.candidates.per_process import PerProcess
 from localma.errors import InvalidInputError
 from localma.frames import dense
 from localma.imports import import_name, import_object
+
+_locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""A lock for each module that is run."""
+_one_at_a_time = Lock()
 
 
 class TorchCandidate(LogitsCandidate):
@@ -214,15 +220,21 @@ def _as_array(output: Any) -> Array:
 
 @contextmanager
 def _evaluation_mode(module: Any) -> Iterator[None]:
-    """Switch off what is for training only, and leave the module as it was."""
-    training = [part for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
-        yield
-    finally:
+    """Switch off what is for training only, and leave the module as it was.
+
+    One thread at a time: another's end would switch it on again under this one.
+    """
+    with _one_at_a_time:
+        lock = _locks.setdefault(module, RLock())
+    with lock:
+        training = [part for part in module.modules() if part.training]
         for part in training:
-            part.training = True
+            part.training = False
+        try:
+            yield
+        finally:
+            for part in training:
+                part.training = True
 
 
 def _network_in_memory(module: Any, device: str | None) -> _Network:

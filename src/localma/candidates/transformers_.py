@@ -314,7 +314,9 @@ def _load_tokenizer(folder: Path) -> Any:
     transformers = import_transformers()
     try:
         with quiet(transformers):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
     except Exception as error:  # transformers raises whatever it meets, by any name
         raise _unreadable("tokenizer", folder, error) from error
     # Without its files transformers makes an empty one, to which every word is unknown.
@@ -340,6 +342,7 @@ def _load_model(folder: Path) -> Any:
             model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
                 folder,
                 local_files_only=True,
+                trust_remote_code=False,
                 dtype=torch.float32,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,

@@ -15,7 +15,7 @@ WEIGHT_FLOOR = 0.01
 """Part of the start that equal weights have, so that the logarithm of a zero weight is finite."""
 
 
-_LEAST = float(np.finfo(np.float32).tiny)
+LEAST_SCALE = float(np.finfo(np.float32).tiny)
 
 
 def anchor_and_scale(
@@ -35,7 +35,7 @@ def anchor_and_scale(
         abs(empirical_risk(loss, y, global_average(w, P), weight)) for w in (weights, equal)
     )
     scale = max(risk, 1e-6 * equal_risk)
-    return np.asarray(weights, dtype=np.float64), scale if scale > _LEAST else 1.0
+    return np.asarray(weights, dtype=np.float64), scale if scale > LEAST_SCALE else 1.0
 
 
 def floored(weights: Array) -> Array:

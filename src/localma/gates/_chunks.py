@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from localma.combine import global_average, row_losses
 from localma.errors import InvalidInputError
+from localma.gates._anchor import LEAST_SCALE
 from localma.gates._engine import in_threads
 from localma.gates._packing import LANES, Float32, Float64, Sample, by_output, candidate_order
 from localma.gates._parts import moments, row_slices, weighted_sum
@@ -264,4 +265,5 @@ def large_anchor(
         ]
         sums += [*risks, weight.sum()]
     risk, equal_risk = np.abs(sums[:2] / sums[2])
-    return np.asarray(weights, dtype=np.float64), float(max(risk, 1e-6 * equal_risk)) or 1.0
+    scale = float(max(risk, 1e-6 * equal_risk))
+    return np.asarray(weights, dtype=np.float64), scale if scale > LEAST_SCALE else 1.0

@@ -93,7 +93,8 @@ class HalvedPath:
             for k, point in enumerate(self.points)
         ]
         scaled = large_anchor(self.table, None, self.data.loss, global_weights)
-        shared = {id(part): part.joined(self.fold[1], seed=1) for part in self.chunks.values()}
+        others = self._others()
+        shared = {id(part): part.joined(others, seed=1) for part in self.chunks.values()}
         warm: list[BatchTraining] = []
         fresh: list[BatchTraining] = []
         for k in sorted(k for k in kept if self.points[k].gate is not None):
@@ -111,6 +112,13 @@ class HalvedPath:
         for training in (*warm, *fresh):
             training.store()
         return members
+
+    def _others(self) -> Rows:
+        """Rows that the path was not trained on: those that judge, then those of neither part."""
+        train, judged = self.fold
+        neither = np.ones(len(self.data.y), dtype=bool)
+        neither[train], neither[judged] = False, False
+        return np.concatenate([judged, np.flatnonzero(neither)])
 
     def _with_weight(self, rows: Rows) -> Rows:
         return rows[self.data.sample_weight[rows] > 0.0]

@@ -67,7 +67,8 @@ class Support:
         if n >= LARGE_ROWS:
             lowest, highest, deviation = outermost(X, used, rows + 1)
         else:
-            X = X if used is None else X[used]
+            # Not in the user's own type, in which the negative of a small integer may not exist.
+            X = np.asarray(X if used is None else X[used], dtype=np.float64)
             # Only the outermost rows are needed in order, not the whole sample.
             lowest = np.sort(np.partition(X, rows, axis=0)[: rows + 1], axis=0)
             highest = -np.sort(np.partition(-X, rows, axis=0)[: rows + 1], axis=0)

@@ -128,15 +128,21 @@ def read_encoder(folder: Path, *, with_weights: bool) -> Any:
     with _clearly(folder), quiet(transformers):
         if with_weights:
             encoder, news = transformers.AutoModel.from_pretrained(
-                folder, local_files_only=True, use_safetensors=True, output_loading_info=True
+                folder,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                output_loading_info=True,
             )
             # The pooler of some encoders serves another task, and is not used here.
             missing = sorted(name for name in news["missing_keys"] if "pooler" not in name)
             if missing:
                 raise ValueError(f"the weights lack {', '.join(missing[:3])}")
         else:
-            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-            encoder = transformers.AutoModel.from_config(config)
+            config = transformers.AutoConfig.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+            encoder = transformers.AutoModel.from_config(config, trust_remote_code=False)
     return encoder.float()
 
 
@@ -145,7 +151,9 @@ def _read_tokenizer(folder: Path, content: str) -> Any:
     # The content is in the key only: a folder that has changed is read again.
     transformers = import_transformers()
     with _clearly(folder):
-        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return transformers.AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
 
 
 @contextmanager

@@ -131,6 +131,10 @@ class Gate(BaseEstimator, ABC):
             fitted.append(gate)
         return fitted
 
+    def fetches(self) -> str | None:
+        """What restoring it would fetch from elsewhere, which only a trusted file may ask for."""
+        return None
+
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """The fitted state as named arrays, everything that `restore` needs."""

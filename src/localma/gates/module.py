@@ -274,6 +274,8 @@ class TorchGate(Gate):
         order = _order(X, P, y, share)
         ranks = torch_training.split(len(order), self.validation_fraction, seed)
         train, held_out = (order[part] for part in ranks)
+        # The loss is a mean over the rows that train, or shrinkage would grow with those held out.
+        share = share / share[train].sum()
         task = torch_training.Task(self._inputs(X), P, y, share, loss, self.loss_scale_)
         accelerator = torch_training.make_accelerator(self.device, self.mixed_precision)
         network, output = torch_training.start(
@@ -297,8 +299,11 @@ class TorchGate(Gate):
         from localma.gates._torch_checkpoint import Checkpoint
 
         words = {**vars(settings), "loss": repr(task.loss), "precision": self.mixed_precision}
+        words["network"] = repr(network)
         start = network.arrays()
-        arrays = [task.P, task.y, task.share, self.global_weights_, *rows, *start.values()]
+        # A loss of one's own is known by what it says of some rows, not by its name.
+        slopes = task.loss.derivative(task.y[:64], task.P[:64].mean(axis=1))
+        arrays = [task.P, task.y, task.share, self.global_weights_, *rows, *start.values(), slopes]
         arrays.append(np.frombuffer(task.inputs.bytes_of(rows[0][:16]), dtype=np.uint8))
         return Checkpoint.of(self.checkpoint, {**words, "names": list(start)}, arrays)
 
@@ -361,6 +366,9 @@ def _check_sample(X: Any, P: Array, y: Array, sample_weight: Array | None) -> ND
     return check_weight(sample_weight, n)
 
 
+_ORDERED_ROWS = 1024
+
+
 def _order(X: Any, P: Array, y: Array, share: Array) -> NDArray[np.intp]:
     """Rows with weight, in an order that their numbers determine, whatever order they came in.
 
@@ -371,6 +379,9 @@ def _order(X: Any, P: Array, y: Array, share: Array) -> NDArray[np.intp]:
         numbers.append(X.reshape(len(X), -1))
     key = np.zeros(len(P))
     for k, columns in enumerate(numbers):
-        key += (columns * np.random.default_rng(k).uniform(1.0, 2.0, columns.shape[1])).sum(axis=1)
+        factors = np.random.default_rng(k).uniform(1.0, 2.0, columns.shape[1])
+        for start in range(0, len(key), _ORDERED_ROWS):  # images in double precision are large
+            part = slice(start, start + _ORDERED_ROWS)
+            key[part] += (columns[part] * factors).sum(axis=1)
     order = np.argsort(key, kind="stable")
     return order[share[order] > 0.0]

@@ -145,7 +145,7 @@ class ShrunkGate(Gate):
         data = Labelled.of(X, P, y, sample_weight, loss)
         used = _judging(self._use_folds(folds, y, random), data.sample_weight)
         seeds = self._seeds(len(y), random)
-        points = self._points(data.n_inputs, data.n_candidates, data.n_effective)
+        points = self._points(data.n_inputs, data.n_candidates, data.n_effective, len(y))
         path = None
         if self.holds_out(len(y)) and _on_batches(points, len(y)):
             path = HalvedPath(data, used[0], points, seeds[0])
@@ -177,6 +177,10 @@ class ShrunkGate(Gate):
         """Whether the base does, and one fold is held out."""
         base = MLPGate() if self.base is None else self.base
         return self.holds_out(n_rows) and base.reads_in_parts(n_rows)
+
+    def fetches(self) -> str | None:
+        """What its base does."""
+        return None if self.base is None else self.base.fetches()
 
     def predict_weights(self, X: Array) -> Array:
         """Weights of each row: (n, p) -> (n, M), faded to the global ones away from the sample."""
@@ -250,7 +254,7 @@ class ShrunkGate(Gate):
         gain = self.locality_gain_
         state: dict[str, NDArray[Any]] = {
             "global_weights": self.global_weights_,
-            "size": np.array([self.n_features_in_, self.n_effective_]),
+            "size": np.array([self.n_features_in_, self.n_effective_, self.n_rows_]),
             "gain": np.array([gain.value, gain.standard_error, gain.global_risk, gain.risk]),
             **{f"path.{key}": np.array(self.path_[key]) for key in _NUMBERS},
         }
@@ -264,13 +268,13 @@ class ShrunkGate(Gate):
         """Take the fitted state back from `arrays`, checking names and shapes."""
         self.global_weights_ = arrays["global_weights"]
         M = len(self.global_weights_)
-        _check_shape(arrays, "size", (2,))
+        _check_shape(arrays, "size", (3,))
         _check_shape(arrays, "gain", (4,))
-        p, n = int(arrays["size"][0]), float(arrays["size"][1])
-        points = self._points(p, M, n)
+        p, n, n_rows = int(arrays["size"][0]), float(arrays["size"][1]), int(arrays["size"][2])
+        points = self._points(p, M, n, n_rows)
         for key in _NUMBERS:
             _check_shape(arrays, f"path.{key}", (len(points),))
-        self.n_features_in_, self.n_effective_ = p, n
+        self.n_features_in_, self.n_effective_, self.n_rows_ = p, n, n_rows
         self._tabulate(points, *(arrays[f"path.{key}"] for key in _NUMBERS))
         self.locality_gain_ = LocalityGain(*arrays["gain"].tolist())
         mixed: list[MixedGates] = []
@@ -313,10 +317,14 @@ class ShrunkGate(Gate):
             return None
         return Fading(self.support_, self.global_weights_, WEIGHT_FLOOR)
 
-    def _points(self, n_inputs: int, n_candidates: int, n: float) -> list[Point]:
-        """The path, most shrunk first; shrinkage falls with n as the noise of a mean does."""
+    def _points(self, n_inputs: int, n_candidates: int, n: float, n_rows: int) -> list[Point]:
+        """The path, most shrunk first; shrinkage falls with n as the noise of a mean does.
+
+        n : effective number of rows, given their weights; n_rows : how many there are, which says
+        how gates are trained.
+        """
         kinds: list[tuple[str, Gate, Sequence[float]]] = []
-        large = n >= HOLD_OUT_ROWS
+        large = n_rows >= HOLD_OUT_ROWS
         if n_candidates > 1 and self.linear and n_inputs > 0:
             rank = min(n_inputs, n_candidates) + 1
             rate, n_steps = (0.02, None) if large else (0.05, 300)
@@ -376,6 +384,7 @@ class ShrunkGate(Gate):
         risks = [mean_and_error(losses, weight)[0] for losses in L]
         self.n_features_in_ = held_out.data.n_inputs
         self.n_effective_ = held_out.data.n_effective
+        self.n_rows_ = len(held_out.data.y)
         self._tabulate(points, risks, differences, shares)
 
     def _tabulate(self, points: list[Point], risks: Any, errors: Any, shares: Any) -> None:

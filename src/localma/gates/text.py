@@ -163,6 +163,12 @@ class TextGate(EncodedGate):
 
         return find_folder(self.encoder)
 
+    def fetches(self) -> str | None:
+        """An encoder that is no folder here is one of the hub's."""
+        if isinstance(self.encoder, PathLike) or Path(self.encoder).is_dir():
+            return None
+        return f"the encoder {self.encoder!r}"
+
 
 def as_texts(X: Any) -> list[str]:
     """Rows of X as strings, whatever holds them; what is no string is refused, by its row.

@@ -1,0 +1,269 @@
+"""What the studies of regression on real data share: companies, methods and controls.
+
+A replicate is a labelled sample, from which weights are learnt, and a test part, both with the
+predictions of the candidates, which were built on other rows. All methods of a replicate share
+them; what a method gives does not depend on the others.
+
+A gate with enough freedom could ignore what its candidates say and use them as numbers between
+which to move: a predictor in disguise. Two controls show whether it does: *constants* puts two
+numbers in place of the candidates, the 5 % and the 95 % quantile of all that the candidates say of
+the sample; *shuffled* permutes the predictions of each candidate over rows, in the sample and in
+the test part, so that they keep their distribution and know nothing of their row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from localma import CrossFitted, LocalMARegressor
+from localma.candidates import Column
+from localma.candidates.crossfitted import weight_argument
+from localma.gates import Gate, MLPGate
+from localma.losses import Loss
+from studies.methods import GATE_OF
+from studies.methods import LABELS as GATE_LABELS
+from studies.safety_data import Part
+
+Array = NDArray[np.floating]
+Rows = NDArray[np.intp]
+Kind = Callable[[int], Any]
+"""Seed -> an unfitted estimator, of which one is built per company."""
+
+METHODS = (
+    "paper", "paper_scaled", "auto", "auto_own", "gw", "ewma",
+    "direct", "best_test", "best_sample", "home",
+)  # fmt: skip
+CONTROLS = (
+    "auto_constants", "auto_shuffled", "paper_scaled_constants", "paper_scaled_shuffled",
+    "paper_free",
+)  # fmt: skip
+"""Methods of the cells with controls, beside the others."""
+CONTROLLED_METHODS = (
+    "auto", "auto_constants", "auto_shuffled",
+    "paper_scaled", "paper_scaled_constants", "paper_scaled_shuffled",
+    "paper", "paper_free", "gw", "direct",
+)  # fmt: skip
+"""Columns of the table of controls."""
+
+LABELS = GATE_LABELS | {
+    "paper_scaled": "LocalMA (paper, scaled)",
+    "paper_free": "LocalMA (paper, no decay)",
+    "auto_own": "LocalMA (auto) + own model",
+    "direct": "DirectModel",
+    "best_test": "BestPTM",
+    "best_sample": "BestPTM of the sample",
+    "home": "home candidate",
+    "auto_constants": "auto on two constants",
+    "paper_scaled_constants": "paper, scaled, on two constants",
+    "auto_shuffled": "auto on shuffled candidates",
+    "paper_scaled_shuffled": "paper, scaled, on shuffled candidates",
+}
+
+
+@dataclass(frozen=True)
+class Companies:
+    """Rows of several companies, be they districts or regions, each of which builds a candidate.
+
+    X : (n, p), named by `inputs`; y : (n,); company : (n,) of names; sample_weight : (n,) or None.
+    """
+
+    inputs: tuple[str, ...]
+    X: Array
+    y: Array
+    company: NDArray[Any]
+    sample_weight: Array | None = None
+
+    def counts(self) -> dict[str, int]:
+        """Rows of each company, in alphabetical order."""
+        names, counts = np.unique(self.company, return_counts=True)
+        return dict(zip(names.tolist(), counts.tolist(), strict=True))
+
+    def part(self, rows: Rows, candidates: Sequence[Any]) -> Part:
+        """Some rows, with what candidates say of them."""
+        X = self.X[rows]
+        P = np.stack([candidate.predict(X) for candidate in candidates], axis=1)
+        return Part(X, P, self.y[rows], self._weight(rows))
+
+    def fit(self, model: Any, rows: Rows) -> Any:
+        """Fit a model on some rows."""
+        return fit_weighted(model, self.X[rows], self.y[rows], self._weight(rows))
+
+    def _weight(self, rows: Rows) -> Array | None:
+        return None if self.sample_weight is None else self.sample_weight[rows]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows that build candidates, that learn weights, and that test."""
+
+    build: Rows
+    sample: Rows
+    test: Rows
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One replicate: two parts with the predictions of the candidates, and what may be fitted.
+
+    sample, test : the labelled sample and the test part.
+    home : (n_test,), the candidate of the company to which each test row belongs.
+    kind : what the candidates were before they were fitted; DirectModel and the model of one's
+        own are of the same kind.
+    loss : that under which weights are learnt and predictions judged.
+    seed : seeds gates and models.
+    """
+
+    sample: Part
+    test: Part
+    home: Rows
+    kind: Kind
+    loss: Loss
+    seed: int
+
+
+def make_trial(
+    companies: Companies, parts: Split, kind: Kind, loss: Loss, seed: np.random.SeedSequence
+) -> Trial:
+    """Build a candidate per company on its own rows, and ask all of them about the other parts."""
+    for_candidates, for_gates = (int(s >> 1) for s in seed.generate_state(2))
+    names = list(companies.counts())
+    builders = companies.company[parts.build]
+    candidates = [
+        companies.fit(kind(for_candidates), parts.build[builders == name]) for name in names
+    ]
+    sample, test = (companies.part(rows, candidates) for rows in (parts.sample, parts.test))
+    home = np.searchsorted(names, companies.company[parts.test])
+    return Trial(sample, test, home, kind, loss, for_gates)
+
+
+def fit_weighted(model: Any, X: Array, y: Array, weight: Array | None) -> Any:
+    """Fit a model, with the weights of rows if there are any."""
+    weights = {} if weight is None else {weight_argument(model): weight}
+    return model.fit(X, y, **weights)
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """Keep BLAS and OpenMP to one thread: candidates are small, and a second one only waits."""
+    return threadpool_limits(limits=1)
+
+
+def compare(trial: Trial, methods: Sequence[str]) -> dict[str, float]:
+    """Mean loss of some methods on the test part, by the weights of its rows."""
+    return {
+        method: float(mean_losses(trial.loss, trial.test, predict(trial, method)))
+        for method in methods
+    }
+
+
+def mean_losses(loss: Loss, part: Part, predictions: Array) -> Array:
+    """Mean loss of predictions (n,), or of each column of (n, M)."""
+    y = part.y if predictions.ndim == 1 else part.y[:, np.newaxis]
+    return np.average(loss.value(y, predictions), axis=0, weights=part.sample_weight)
+
+
+def predict(trial: Trial, method: str) -> Array:
+    """What a method says of the test part: (n_test,)."""
+    name, _, control = method.rpartition("_")
+    if control in CONTROLLED:
+        return predict(CONTROLLED[control](trial), name)
+    if method in OWN_WAYS:
+        return OWN_WAYS[method](trial)
+    return _averaged(
+        trial, PAPER_GATES[method](trial) if method in PAPER_GATES else GATE_OF[method]
+    )
+
+
+def _averaged(trial: Trial, gate: str | Gate) -> Array:
+    """Learn weights on the sample by a gate, and average the test part."""
+    test = trial.test
+    return _fitted(trial, gate).predict(test.X, predictions=test.P)
+
+
+def _fitted(trial: Trial, gate: str | Gate) -> LocalMARegressor:
+    sample = trial.sample
+    model = LocalMARegressor(loss=trial.loss, gate=gate, random_state=trial.seed)
+    return model.fit(sample.X, sample.y, sample.sample_weight, predictions=sample.P)
+
+
+def _paper_gate(decay: float) -> MLPGate:
+    """Make the paper's gate: 32 units in its empirical studies, where its simulations have 16."""
+    return MLPGate.paper(hidden=(32,)).set_params(weight_decay=decay)
+
+
+def _scaled_decay(trial: Trial) -> float:
+    """Weight decay in units of the loss: its usual value times the sample's risk of GW."""
+    sample = trial.sample
+    constant = _fitted(trial, "global").predict(sample.X, predictions=sample.P)
+    return PAPER_DECAY * float(mean_losses(trial.loss, sample, constant))
+
+
+PAPER_DECAY = MLPGate.paper().weight_decay
+
+PAPER_GATES: dict[str, Callable[[Trial], MLPGate]] = {
+    "paper": lambda trial: _paper_gate(PAPER_DECAY),
+    "paper_scaled": lambda trial: _paper_gate(_scaled_decay(trial)),
+    "paper_free": lambda trial: _paper_gate(0.0),
+}
+"""The paper's gate with the decay that fits its simulations, with that in units of the loss (whose
+mean under GW lies between 1 and 15 there), and with none."""
+
+
+def _with_own_model(trial: Trial) -> Array:
+    """`auto` with one candidate more, fitted out of fold on the sample itself."""
+    sample, test = trial.sample, trial.test
+    first = sample.X.shape[1]
+    candidates = {f"candidate {m}": Column(first + m) for m in range(sample.P.shape[1])}
+    own = {"own": CrossFitted(trial.kind(trial.seed))}
+    model = LocalMARegressor(candidates | own, loss=trial.loss, random_state=trial.seed)
+    model.fit(np.column_stack([sample.X, sample.P]), sample.y, sample.sample_weight)
+    return model.predict(np.column_stack([test.X, test.P]))
+
+
+def _direct(trial: Trial) -> Array:
+    model, sample = trial.kind(trial.seed), trial.sample
+    return fit_weighted(model, sample.X, sample.y, sample.sample_weight).predict(trial.test.X)
+
+
+def _best_on(trial: Trial, judged: Part) -> Array:
+    return trial.test.P[:, mean_losses(trial.loss, judged, judged.P).argmin()]
+
+
+def _home(trial: Trial) -> Array:
+    return trial.test.P[np.arange(len(trial.home)), trial.home]
+
+
+OWN_WAYS: dict[str, Callable[[Trial], Array]] = {
+    "auto_own": _with_own_model,
+    "direct": _direct,
+    "best_test": lambda trial: _best_on(trial, trial.test),
+    "best_sample": lambda trial: _best_on(trial, trial.sample),
+    "home": _home,
+}
+"""Methods that are no gate over the candidates alone."""
+
+
+def on_constants(trial: Trial) -> Trial:
+    """The same replicate with two constants in place of the candidates."""
+    two = np.quantile(trial.sample.P, [0.05, 0.95])
+    return _with_predictions(trial, lambda P: np.tile(two, (len(P), 1)))
+
+
+def on_shuffled(trial: Trial) -> Trial:
+    """The same replicate with each candidate's predictions permuted over the rows of a part."""
+    rng = np.random.default_rng(trial.seed)
+    return _with_predictions(trial, lambda P: rng.permuted(P, axis=0))
+
+
+CONTROLLED = {"constants": on_constants, "shuffled": on_shuffled}
+
+
+def _with_predictions(trial: Trial, change: Callable[[Array], Array]) -> Trial:
+    sample, test = (replace(part, P=change(part.P)) for part in (trial.sample, trial.test))
+    return replace(trial, sample=sample, test=test)
