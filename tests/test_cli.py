@@ -172,6 +172,60 @@ def test_categories_that_were_not_seen_and_missing_values(inside, tmp_path):
     assert np.isfinite(files.read(tmp_path / "out.csv")["prediction"].to_numpy()).all()
 
 
+def test_truth_values_dates_and_ids_with_zeros_in_a_csv_file(tmp_path):
+    table = make_table(200)
+    zips = [f"{k % 5:02d}" for k in range(200)]
+    table = table.append_column("lift", pa.array([k % 3 == 0 for k in range(200)]))
+    table = table.append_column("zip", pa.array(zips))
+    csv.write_csv(table, tmp_path / "t.csv")
+    fit_to = ["--target", "rent", "--predictions", "pred_*", "--out", tmp_path / "m.localma"]
+    call("fit", tmp_path / "t.csv", *fit_to, "--gate", "global")
+    out = tmp_path / "s.csv"
+    call("predict", tmp_path / "m.localma", tmp_path / "t.csv", "--out", out, "--keep", "zip")
+    assert [line.split(",")[0].strip('"') for line in out.read_text().splitlines()[1:]] == zips
+
+
+def test_a_column_that_is_not_needed_may_change_its_mind(inside, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "PART_BYTES", 2000)
+    table = files.read(inside / "new.csv")
+    notes = [None] * (table.num_rows - 1) + ["late words"]
+    csv.write_csv(table.append_column("note", pa.array(notes, pa.string())), tmp_path / "t.csv")
+    call("predict", "rent.localma", tmp_path / "t.csv", "--out", tmp_path / "s.csv")
+    assert files.read(tmp_path / "s.csv").num_rows == table.num_rows
+
+
+def test_semicolons_part_columns_too(inside, tmp_path):
+    text = (inside / "new.csv").read_text().replace(",", ";")
+    (tmp_path / "t.csv").write_text(text)
+    assert files.read(tmp_path / "t.csv").equals(files.read(inside / "new.csv"))
+
+
+def test_json_is_alone_on_standard_output(tmp_path):
+    table = make_table(120)
+    rents = pa.array([None if k < 8 else v for k, v in enumerate(table["rent"].to_pylist())])
+    csv.write_csv(table.set_column(7, "rent", rents), tmp_path / "t.csv")
+    done = program(
+        "fit", tmp_path / "t.csv", "--target", "rent", "--predictions", "pred_*",
+        "--out", tmp_path / "m.localma", "--json", "--gate", "global",
+    )  # fmt: skip
+    assert json.loads(done.stdout)["n_rows"] == 112
+    assert "8 of 120 rows have no 'rent'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,a,y\n1,2,3\n", "['a'] are there more than once"),
+        ("\xe9,y\n1,2\n".encode("latin-1"), "must be written in UTF-8"),
+    ],
+)
+def test_tables_that_cannot_be_read(tmp_path, text, words):
+    path = tmp_path / "t.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    result = call("fit", path, "--target", "y", "--predictions", "a", "--out", "x", code=1)
+    assert words in str(result.exception)
+
+
 def test_evaluate_tells_the_best(inside):
     words = call("evaluate", "rent.localma", "test.csv").output
     assert "equal weights" in words
@@ -391,6 +445,10 @@ def test_pools_that_are_wrong(inside, tmp_path, text, words):
         (["fit", "train.csv", "--target", "rent", "--features", "arae"], "did you mean 'area'"),
         (["fit", "train.csv", "--target", "rent", "--features", "rent"], "neither a feature"),
         (["fit", "train.csv", "--target", "rent", "--task", "rank"], "--task must be"),
+        (["fit", "train.csv", "--target", "rent", "--features", "pred_north"], "does not see"),
+        (["fit", "train.csv", "--target", "district", "--task", "regression"], "needs numbers"),
+        (["fit", "train.csv", "--target", "rent", "--time", "id", "--group", "id"], "not by both"),
+        (["fit", "train.csv", "--target", "rent", "--weight", "district"], "needs numbers"),
     ],
 )  # fmt: skip
 def test_wrong_calls_end_with_two(inside, arguments, words):
@@ -458,7 +516,7 @@ def test_control_c_leaves_no_half_written_file(folder, tmp_path):
     partial: list[Path] = []
     deadline = time.monotonic() + 60
     while not partial and process.poll() is None and time.monotonic() < deadline:
-        partial = [path for path in tmp_path.glob(".scored.csv.*") if path.stat().st_size]
+        partial = list(tmp_path.glob(".scored.csv.*"))
         time.sleep(0.01)
     assert partial, "the work was over before it could be interrupted"
     process.send_signal(signal.SIGINT)

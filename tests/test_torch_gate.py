@@ -410,8 +410,8 @@ class TestInputs:
             (nn.Linear(3, 5), r"there are 2 candidates, and it returned 5 logits"),
             (nn.Sequential(nn.Linear(3, 2), nn.Flatten(0)), r"here \(2, 2\); received a Tensor of"),
             (lambda: nn.Linear(4, 2), r"failed on a Tensor of shape \(2, 3\) and torch.float32"),
-            (lambda: "no module", r"must return a nn.Module; it returned a str"),
-            (None, r"must be a nn.Module, or a function that makes one; received None"),
+            (lambda: "no module", r"must return a torch.nn.Module; it returned a str"),
+            (None, r"must be a torch.nn.Module, or a function that makes one; received None"),
         ],
     )
     def test_a_wrong_module_is_named(self, module, words):

@@ -29,7 +29,7 @@ YEAR, WEEK = 365.2425, 7.0
 class EncodedColumn:
     """How one column becomes numbers.
 
-    kind : "number", "category" or "date"; fill : what a missing number or day becomes;
+    kind : "number", "truth", "category" or "date"; fill : what a missing number or day becomes;
     has_missing : whether a column says that it was missing; levels : categories with a column.
     """
 
@@ -151,7 +151,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 def _restored(saved: dict[str, Any]) -> EncodedColumn:
     column = EncodedColumn(**saved)
     levels = isinstance(column.levels, list) and all(isinstance(x, str) for x in column.levels)
-    if column.kind not in ("number", "category", "date") or not levels:
+    if column.kind not in ("number", "truth", "category", "date") or not levels:
         raise ValueError(column)
     return EncodedColumn(
         str(column.name), column.kind, float(column.fill), bool(column.has_missing), column.levels
@@ -186,7 +186,8 @@ def _look_at(name: str, series: Any) -> EncodedColumn | str:
             return "all values are the same"
         if series.dtype.is_integer() and _counts(present):
             return "it numbers the rows"
-        return EncodedColumn(name, "number", float(np.median(present)), flagged)
+        kind = "truth" if series.dtype == nw.Boolean else "number"
+        return EncodedColumn(name, kind, float(np.median(present)), flagged)
     if series.dtype in (nw.Date, nw.Datetime):
         days = _days(series, name)[~missing]
         if np.ptp(days) == 0 and not flagged:
@@ -243,6 +244,11 @@ def _numbers(series: Any, name: str) -> Array:
 
 def _days(series: Any, name: str) -> Array:
     """Days since 1970, with fractions; texts are read as ISO dates."""
+    if series.dtype.is_numeric():
+        raise InvalidInputError(
+            f"Column {name!r} held dates when the model was fitted; now it holds numbers "
+            f"({series.dtype}). Give it dates such as 2024-05-31 again."
+        )
     try:
         moments = np.asarray(series.to_numpy()).astype("datetime64[ms]")
     except (TypeError, ValueError) as error:

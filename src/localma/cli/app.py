@@ -28,6 +28,12 @@ def wrong_call(message: str) -> Exception:
     return error
 
 
+def check_folder(out: Path) -> None:
+    """Refuse a file in a folder that is not there, before any work is done for it."""
+    if not out.absolute().parent.is_dir():
+        raise wrong_call(f"--out: there is no folder {str(out.parent)!r}; make it first.")
+
+
 ModelFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="A file that `localma fit` wrote.")
 ]

@@ -9,10 +9,10 @@ import numpy as np
 from sklearn.model_selection import TimeSeriesSplit
 
 from localma.candidates import Candidate
-from localma.cli.app import AsJson, TableFile, Trust, typer, wrong_call
+from localma.cli.app import AsJson, TableFile, Trust, check_folder, typer, wrong_call
 from localma.cli.pools import read_pool
 from localma.cli.roles import Roles, column_candidates
-from localma.cli.showing import print_json, say, show_table
+from localma.cli.showing import note, print_json, say, show_table
 from localma.cli.tables import read
 from localma.encoding import TableEncoder
 from localma.errors import InvalidInputError
@@ -65,6 +65,9 @@ def fit(
     """
     if (predictions is None) == (models is None):
         raise wrong_call("Give the models as columns, by --predictions, or to run, by --models.")
+    if time is not None and group is not None:
+        raise wrong_call("Rows are judged by --time or by --group, not by both; leave one out.")
+    check_folder(out)
     if gate not in GATES:
         raise wrong_call(f"--gate must be one of {', '.join(GATES)}; received {gate!r}.")
     roles = Roles(target, predictions or (), _split(features), weight, group, time)
@@ -101,7 +104,7 @@ def _labelled(table: Any, roles: Roles) -> Any:
             f"No row has a target: all {len(missing)} values of {roles.target!r} are missing."
         )
     if missing.any():
-        say(f"{missing.sum()} of {len(missing)} rows have no {roles.target!r} and are left out.")
+        note(f"{missing.sum()} of {len(missing)} rows have no {roles.target!r} and are left out.")
     return table.filter(~missing) if missing.any() else table
 
 
@@ -118,6 +121,8 @@ def _labels(target: Any, task: str, loss: str | None) -> Any:
     kind = target.type
     words = kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_dictionary(kind)
     by_target = words or kinds.is_boolean(kind) or loss in LABEL_LOSSES
+    if task == "regression" and words:
+        raise wrong_call("--task regression needs numbers in the target's column; it holds words.")
     if task == "regression" or (task == "auto" and not by_target):
         return None
     return np.unique(target.to_numpy())
@@ -144,6 +149,10 @@ def _fit(model: Model, table: Any, roles: Roles, *, own_columns: bool) -> None:
     columns = [name for name in table.column_names if name in asked]
     y = table[roles.target].to_numpy()
     weight = None if roles.weight is None else table[roles.weight].to_numpy()
+    if weight is not None and (weight.dtype.kind not in "biuf" or not (weight >= 0).all()):
+        raise wrong_call(
+            f"--weight needs numbers, zero or more, in every row; {roles.weight!r} has others."
+        )
     groups = None if roles.group is None else table[roles.group].to_numpy()
     model.fit(table.select(columns), y, sample_weight=weight, groups=groups)
 

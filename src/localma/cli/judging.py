@@ -7,11 +7,21 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from localma.cli.app import AsJson, ModelFile, TableFile, Trust, typer, wrong_call
-from localma.cli.showing import number, print_json, say, show_table, with_error
+from localma._optional import optional
+from localma.cli.app import (
+    AsJson,
+    ModelFile,
+    TableFile,
+    Trust,
+    check_folder,
+    typer,
+    wrong_call,
+)
+from localma.cli.showing import note, number, print_json, say, show_table, with_error
 from localma.cli.tables import read
 from localma.cli.using import column_types, needed, open_model
 from localma.errors import InvalidInputError
+from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.frames import missing_column
 from localma.inspection import evaluate as compare_all
 from localma.inspection import explain as explain_row
@@ -146,6 +156,7 @@ def report(
     """
     from localma.report import write  # needs an extra of its own
 
+    check_folder(out)
     loaded, X, y, weight = _labelled(model, test, target, trust)
     found = summarize(loaded, X, y, sample_weight=weight, control=control, random_state=seed)
     write(found, out, title=title or f"{model.stem} on {test.name}")
@@ -154,7 +165,7 @@ def report(
 
 
 def _said(value: Any) -> str:
-    if isinstance(value, float | int):
+    if isinstance(value, float | int) and not isinstance(value, bool):
         return number(value)
     return ", ".join(map(number, value)) if isinstance(value, list) else str(value)
 
@@ -170,19 +181,33 @@ def _labelled(
 ) -> tuple[Model, Any, Any, Any]:
     """The model, its columns of the table, the targets and the weights of the labelled rows."""
     loaded = open_model(model, trust=trust)
-    rows = _some_rows(read(table, column_types(loaded)), table)
     name = target or loaded.notes_.get("target")
     if name is None:
         raise wrong_call("--target must say which column is the target: the model does not know.")
+    types = column_types(loaded)
+    if isinstance(loaded, LocalMAClassifier) and loaded.classes_.dtype.kind in "OU":
+        types[name] = optional("pyarrow", extra="cli").string()  # "01" is no number here
+    rows = _some_rows(read(table, types), table)
     if name not in rows.column_names:
         raise wrong_call(f"--target: {missing_column(name, rows.column_names)}")
     missing = rows[name].is_null(nan_is_null=True).to_numpy()
+    if missing.any():
+        note(f"{missing.sum()} of {len(missing)} rows have no {name!r} and are left out.")
     rows = _some_rows(rows.filter(~missing), table)
+    if isinstance(loaded, LocalMARegressor) and not _is_number(rows[name]):
+        raise InvalidInputError(
+            f"The target {name!r} must hold numbers, as when the model was fitted; in {table} it "
+            f"is of type {rows[name].type}."
+        )
     weight = loaded.notes_.get("weight")
     if weight is not None and weight not in rows.column_names:
         raise InvalidInputError(str(missing_column(weight, rows.column_names)))
     values = None if weight is None else np.asarray(rows[weight].to_numpy())
     return loaded, needed(loaded, rows), rows[name].to_numpy(), values
+
+
+def _is_number(column: Any) -> bool:
+    return np.asarray(column.to_numpy()).dtype.kind in "biuf"
 
 
 def _some_rows(rows: Any, table: Path) -> Any:

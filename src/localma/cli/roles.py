@@ -39,6 +39,11 @@ class Roles:
         for name in self.features or ():
             if name not in columns:
                 raise wrong_call(f"--features: {missing_column(name, columns)}")
+        both = sorted(set(self.features or ()) & set(self.matched(columns)))
+        if both:
+            raise wrong_call(
+                f"The gate does not see predictions: {both} cannot be under --features, too."
+            )
         if self.target in (self.features or ()) or self.target in self.matched(columns):
             raise wrong_call(
                 f"The target {self.target!r} is what is to be predicted; it can be neither a "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,11 @@ def console() -> Any:
 def say(text: str) -> None:
     """Print a sentence, wrapped at words."""
     console().print(text)
+
+
+def note(text: str) -> None:
+    """Print a sentence where it is in nobody's way: standard output may be read by a machine."""
+    sys.stderr.write(text + "\n")
 
 
 def show_table(
@@ -38,8 +44,6 @@ def show_table(
 def print_json(value: Any) -> None:
     """Print one JSON value, and nothing else."""
     # Not through rich, which would wrap lines.
-    import sys
-
     sys.stdout.write(json.dumps(value, allow_nan=False, indent=2, ensure_ascii=False) + "\n")
 
 

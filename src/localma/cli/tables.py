@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from csv import reader as split_lines
 from pathlib import Path
 from typing import Any
 
@@ -55,21 +57,42 @@ def format_of(path: Path) -> str:
 
 
 def read(path: Path, types: Types | None = None) -> Any:
-    """Read a whole table."""
+    """Read a whole table; in a CSV file all rows of a column say together what its type is."""
     arrow = optional("pyarrow", extra="cli")
-    return arrow.concat_tables(list(parts(path, types)), promote_options="default")
+    kind = format_of(path)
+    if kind not in ("csv", "tsv"):
+        return arrow.concat_tables(list(parts(path, types)), promote_options="default")
+    csv = optional("pyarrow.csv", extra="cli")
+    with _clearly(arrow, path, kind), arrow.input_stream(str(path), compression="detect") as file:
+        table = csv.read_csv(file, **_csv_options(csv, path, kind, dict(types or {}), None))
+        _check_names(table.column_names)
+        return table
 
 
-def parts(path: Path, types: Types | None = None) -> Iterator[Any]:
+def parts(
+    path: Path, types: Types | None = None, columns: Sequence[str] | None = None
+) -> Iterator[Any]:
     """Tables of some rows each, one after the other; at least one, which may have no rows.
 
     types : the type of a column, where it is known and the file does not say (CSV, JSON Lines).
+    columns : those that are needed, where others are better left alone: in a CSV file that is read
+        in parts, a column may look like numbers at first and hold words later.
     """
     arrow = optional("pyarrow", extra="cli")
     kind = format_of(path)
-    try:
-        reader = _READERS[kind](arrow, path, dict(types or {}))
+    with _clearly(arrow, path, kind):
+        reader = _READERS[kind](arrow, path, dict(types or {}), columns)
         yield from _tables(arrow, reader)
+
+
+@contextmanager
+def _clearly(arrow: Any, path: Path, kind: str) -> Iterator[None]:
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"{path} must be written in UTF-8, and is not ({error}). Save it as UTF-8."
+        ) from error
     except (arrow.ArrowException, OSError) as error:
         raise InvalidInputError(
             f"{path} must be a table in the format {kind!r}, and cannot be read: {error}. Look at "
@@ -80,6 +103,7 @@ def parts(path: Path, types: Types | None = None) -> Iterator[Any]:
 def _tables(arrow: Any, batches: Iterator[Any]) -> Iterator[Any]:
     some = False
     schema = next(batches)
+    _check_names(schema.names)
     for batch in batches:
         some = True
         yield arrow.Table.from_batches([batch])
@@ -87,25 +111,54 @@ def _tables(arrow: Any, batches: Iterator[Any]) -> Iterator[Any]:
         yield schema.empty_table()
 
 
-def _read_csv(arrow: Any, path: Path, types: dict[str, Any], delimiter: str = ",") -> Iterator[Any]:
-    csv = optional("pyarrow.csv", extra="cli")
-    reader = csv.open_csv(
-        arrow.input_stream(str(path), compression="detect"),
-        read_options=csv.ReadOptions(block_size=PART_BYTES),
-        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=csv.ConvertOptions(
-            column_types=types, null_values=NULLS, strings_can_be_null=True
+def _check_names(names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidInputError(
+            f"Columns of a table must have different names; {twice} are there more than once. "
+            "Rename them."
+        )
+
+
+def _csv_options(
+    csv: Any, path: Path, kind: str, types: dict[str, Any], columns: Sequence[str] | None
+) -> dict[str, Any]:
+    header = _header(path)
+    delimiter = "\t" if kind == "tsv" else ";" if "," not in header and ";" in header else ","
+    names = next(split_lines([header.lstrip("\ufeff")], delimiter=delimiter), [])
+    wanted = None if columns is None else [name for name in dict.fromkeys(columns) if name in names]
+    return {
+        "read_options": csv.ReadOptions(block_size=PART_BYTES),
+        "parse_options": csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        "convert_options": csv.ConvertOptions(
+            column_types=types,
+            null_values=NULLS,
+            strings_can_be_null=True,
+            include_columns=wanted,
         ),
-    )
+    }
+
+
+def _header(path: Path) -> str:
+    """First line of a text file, packed or not."""
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        return str(file.readline()).rstrip("\r\n")
+
+
+def _read_csv(
+    arrow: Any, path: Path, types: dict[str, Any], columns: Sequence[str] | None
+) -> Iterator[Any]:
+    csv = optional("pyarrow.csv", extra="cli")
+    stream = arrow.input_stream(str(path), compression="detect")
+    reader = csv.open_csv(stream, **_csv_options(csv, path, format_of(path), types, columns))
     yield reader.schema
     yield from reader
 
 
-def _read_tsv(arrow: Any, path: Path, types: dict[str, Any]) -> Iterator[Any]:
-    return _read_csv(arrow, path, types, delimiter="\t")
-
-
-def _read_jsonl(arrow: Any, path: Path, types: dict[str, Any]) -> Iterator[Any]:
+def _read_jsonl(
+    arrow: Any, path: Path, types: dict[str, Any], columns: Sequence[str] | None
+) -> Iterator[Any]:
     reading = optional("pyarrow.json", extra="cli")
     schema = arrow.schema(list(types.items())) if types else None
     reader = reading.open_json(
@@ -117,13 +170,17 @@ def _read_jsonl(arrow: Any, path: Path, types: dict[str, Any]) -> Iterator[Any]:
     yield from reader
 
 
-def _read_parquet(arrow: Any, path: Path, types: dict[str, Any]) -> Iterator[Any]:
+def _read_parquet(
+    arrow: Any, path: Path, types: dict[str, Any], columns: Sequence[str] | None
+) -> Iterator[Any]:
     file = optional("pyarrow.parquet", extra="cli").ParquetFile(path)
     yield file.schema_arrow
     yield from file.iter_batches(batch_size=PART_ROWS)
 
 
-def _read_arrow(arrow: Any, path: Path, types: dict[str, Any]) -> Iterator[Any]:
+def _read_arrow(
+    arrow: Any, path: Path, types: dict[str, Any], columns: Sequence[str] | None
+) -> Iterator[Any]:
     ipc = optional("pyarrow.ipc", extra="cli")
     with arrow.memory_map(str(path)) as source:
         try:
@@ -139,7 +196,7 @@ def _read_arrow(arrow: Any, path: Path, types: dict[str, Any]) -> Iterator[Any]:
 
 _READERS = {
     "csv": _read_csv,
-    "tsv": _read_tsv,
+    "tsv": _read_csv,
     "jsonl": _read_jsonl,
     "parquet": _read_parquet,
     "arrow": _read_arrow,

@@ -10,7 +10,15 @@ from typing import Annotated, Any
 import numpy as np
 
 from localma._optional import optional
-from localma.cli.app import AsJson, ModelFile, TableFile, Trust, typer, wrong_call
+from localma.cli.app import (
+    AsJson,
+    ModelFile,
+    TableFile,
+    Trust,
+    check_folder,
+    typer,
+    wrong_call,
+)
 from localma.cli.pools import search
 from localma.cli.showing import print_json, say
 from localma.cli.tables import parts, writing
@@ -39,13 +47,17 @@ def predict(
 
     Example: localma predict rent.localma new.csv --out scored.csv
     """
+    check_folder(out)
     loaded = open_model(model, trust=trust)
+    kept = keep or []
+    known = dict.fromkeys(kept, optional("pyarrow", extra="cli").string())
+    columns = [*getattr(loaded, "feature_names_in_", []), *kept]
     rows = 0
     with ExitStack() as stack:
         write = stack.enter_context(writing(out))
         advance = stack.enter_context(bar("rows"))
-        for table in parts(new, column_types(loaded)):
-            write(scored(loaded, table, keep or []))
+        for table in parts(new, {**column_types(loaded), **known}, columns or None):
+            write(scored(loaded, table, kept))
             rows += table.num_rows
             advance(table.num_rows)
     if as_json:
@@ -73,7 +85,11 @@ def column_types(model: Model) -> dict[str, Any]:
     encoder = model.gate_features_.transformer
     known: dict[str, Any] = {}
     if isinstance(encoder, TableEncoder):
-        kinds = {"category": arrow.string(), "number": arrow.float64()}
+        kinds = {
+            "category": arrow.string(),
+            "number": arrow.float64(),
+            "truth": arrow.bool_(),
+        }
         known = {c.name: kinds[c.kind] for c in encoder.columns_ if c.kind in kinds}
     return known | {str(name): arrow.float64() for name in model.gate_features_.hidden}
 
@@ -84,7 +100,23 @@ def needed(model: Model, table: Any) -> Any:
     for name in names:
         if name not in table.column_names:
             raise InvalidInputError(str(missing_column(name, table.column_names)))
-    return table.select(names)
+    return _as_known(table.select(names), column_types(model))
+
+
+def _as_known(table: Any, types: dict[str, Any]) -> Any:
+    """A table whose columns of words have the types that the model knows them by."""
+    arrow = optional("pyarrow", extra="cli")
+    for place, name in enumerate(table.column_names):
+        known = types.get(name, table[name].type)
+        if table[name].type == arrow.string() != known:
+            try:
+                table = table.set_column(place, name, table[name].cast(known))
+            except arrow.ArrowInvalid as error:
+                raise InvalidInputError(
+                    f"Column {name!r} must hold values of type {known}, as when the model was "
+                    f"fitted; it holds words ({error})."
+                ) from error
+    return table
 
 
 def scored(model: Model, table: Any, keep: list[str]) -> Any:
@@ -95,6 +127,8 @@ def scored(model: Model, table: Any, keep: list[str]) -> Any:
             raise wrong_call(f"--keep: {missing_column(name, table.column_names)}")
     columns = {name: table[name] for name in keep}
     for name, values in _results(model, needed(model, table)):
+        if name in columns:
+            raise wrong_call(f"--keep {name!r} has the name of a column that is written here.")
         columns[name] = arrow.array(values)
     return arrow.table(columns)
 

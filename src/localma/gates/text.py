@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -165,9 +166,9 @@ class TextGate(EncodedGate):
 
     def fetches(self) -> str | None:
         """An encoder that is no folder here is one of the hub's."""
-        if isinstance(self.encoder, PathLike) or Path(self.encoder).is_dir():
-            return None
-        return f"the encoder {self.encoder!r}"
+        here = isinstance(self.encoder, PathLike) or Path(self.encoder).is_dir()
+        named = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(self.encoder))
+        return None if here or named is None else f"the encoder {self.encoder!r}"
 
 
 def as_texts(X: Any) -> list[str]:
