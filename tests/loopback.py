@@ -36,6 +36,7 @@ class Service(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     server: Service
+    counted = False
 
     def do_POST(self) -> None:
         document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -47,12 +48,19 @@ class Handler(BaseHTTPRequestHandler):
             self.server.times.append(time.monotonic())
             self.server.under_way += 1
             self.server.most_under_way = max(self.server.under_way, self.server.most_under_way)
+        self.counted = True
         try:
             if not self.server.behave(self, turn):
                 self.answer({"predictions": [sum(row) for row in document["rows"]]})
         finally:
-            with self.server.lock:
-                self.server.under_way -= 1
+            self.leave()
+
+    def leave(self) -> None:
+        """Count this request as done, once: before its answer is out, or the next one is counted
+        beside it."""
+        with self.server.lock:
+            self.server.under_way -= self.counted
+            self.counted = False
 
     def answer(self, content: Any, status: int = 200, **headers: str) -> bool:
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -60,6 +68,7 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.send_header("Content-Length", str(len(body)))
+        self.leave()
         self.end_headers()
         self.wfile.write(body)
         return True
