@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from localma.errors import InvalidInputError
+from localma.whole_files import write_whole
 
 Key = tuple[str, int]
 Replicates = dict[Key, dict[str, float]]
@@ -143,13 +144,3 @@ def _position(key: Key) -> tuple[Any, ...]:
 
 def _items(cell: str) -> list[tuple[str, Any]]:
     return sorted(json.loads(cell).items())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file by rename, so that a reader sees the old or the new one, never a part."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

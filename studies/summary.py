@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from localma.whole_files import write_whole
 from studies.findings import Results
 from studies.harness import Study, Table, rounded
 from studies.published import Figure, find, load_published
-from studies.storage import Replicates, Store, write_whole
+from studies.storage import Replicates, Store
 
 MONTE_CARLO_ERRORS = 3.0
 """Figures agree if they differ by at most so many standard errors, plus rounding."""

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from localma.whole_files import write_whole
 from studies.findings import Results
 from studies.harness import Study, Table
 from studies.published import find, load_published
-from studies.storage import Store, write_whole
+from studies.storage import Store
 from studies.summary import agree, records, results_of, shows
 
 README = Path(__file__).parent / "README.md"

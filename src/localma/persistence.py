@@ -32,6 +32,7 @@ from localma.errors import FileFormatError, InvalidInputError, LocalMAError, Unt
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.features import GateFeatures
 from localma.gates import GATE_CLASSES, Gate
+from localma.gates.base import arrays_below
 from localma.imports import import_name, import_object
 from localma.losses import Loss, get_loss, is_registered
 from localma.whole_files import write_whole
@@ -340,7 +341,7 @@ def _imported(name: str, trust: bool) -> Any:
 
 
 def _restore_gate(description: Any, arrays: Arrays, trust: bool, given: Any) -> Gate:
-    own = {k.removeprefix("gate."): v for k, v in arrays.items() if k.startswith("gate.")}
+    own = arrays_below(arrays, "gate.")
     whole = isinstance(given, Gate)
     if whole and type(given).__name__ != description.get("kind"):
         raise InvalidInputError(

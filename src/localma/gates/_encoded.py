@@ -20,7 +20,7 @@ from localma.errors import FileFormatError, InvalidInputError
 from localma.folds import Fold
 from localma.frames import n_rows
 from localma.gates._frozen import FrozenFeatures
-from localma.gates.base import Gate, Job
+from localma.gates.base import Gate, Job, arrays_below
 from localma.gates.mlp import MLPGate
 from localma.gates.module import TorchGate
 from localma.losses import Loss
@@ -152,7 +152,7 @@ class EncodedGate(Gate):
         self._check_parameters()
         self.fingerprint_ = arrays["encoder"].tobytes().hex()
         self._check_unchanged()
-        own = {k.removeprefix("inner."): v for k, v in arrays.items() if k.startswith("inner.")}
+        own = arrays_below(arrays, "inner.")
         self.inner_ = self._inner(restoring=True).restore(own)
         return self
 

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from localma.errors import FileFormatError
 from localma.gates._held_out import Members, Point
 from localma.gates._stack import Stack
-from localma.gates.base import Gate
+from localma.gates.base import Gate, arrays_below
 from localma.gates.mlp import MLPGate, stacked
 
 Array = NDArray[np.floating]
@@ -115,7 +115,6 @@ class MixedGates:
             gate = points[k].gate if 0 <= k < len(points) else None
             if gate is None:
                 raise FileFormatError(f"Point {k} of the path has no gate; it must be a local one.")
-            prefix = f"gate.{g}."
-            own = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+            own = arrays_below(arrays, f"gate.{g}.")
             gates.append(clone(gate).set_params(shrinkage=points[k].shrinkage).restore(own))
         return cls(constant, gates, places, shares)

@@ -8,9 +8,9 @@ probability of its observed class.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,6 +142,19 @@ class Gate(BaseEstimator, ABC):
     @abstractmethod
     def restore(self, arrays: dict[str, NDArray[np.generic]]) -> Self:
         """Take the fitted state back from named arrays, checking shapes."""
+
+
+def arrays_below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    """Arrays whose names begin with the prefix, under the rest of their names.
+
+    >>> list(arrays_below({"gate.mean": np.zeros(2), "size": np.zeros(1)}, "gate."))
+    ['mean']
+    """
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
 
 
 def check_inputs(gate: Gate, X: Array) -> None:

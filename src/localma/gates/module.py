@@ -18,7 +18,7 @@ from localma.folds import Fold
 from localma.frames import n_rows
 from localma.gates._anchor import anchor_and_scale, floored
 from localma.gates._packing import check_weight
-from localma.gates.base import Gate
+from localma.gates.base import Gate, arrays_below
 from localma.losses import Loss
 
 if TYPE_CHECKING:
@@ -245,11 +245,7 @@ class TorchGate(Gate):
                 "TorchGate is restored from 'global_weights' of shape (M,), 'loss_scale' and "
                 f"'n_epochs' of shape (); received { {k: v.shape for k, v in arrays.items()} }."
             )
-        parameters = {
-            name.removeprefix(_PARAMETERS): array
-            for name, array in arrays.items()
-            if name.startswith(_PARAMETERS)
-        }
+        parameters = arrays_below(arrays, _PARAMETERS)
         self.global_weights_, self.loss_scale_ = weights, float(arrays["loss_scale"])
         self.n_epochs_, self.risks_ = int(arrays["n_epochs"]), []
         shape = arrays.get("input_shape")

@@ -27,7 +27,7 @@ from localma.gates._halving import HalvedPath
 from localma.gates._held_out import HeldOut, Labelled, Point, train_path
 from localma.gates._mixed import MixedGates
 from localma.gates._support import Fading, Support
-from localma.gates.base import Gate, check_inputs
+from localma.gates.base import Gate, arrays_below, check_inputs
 from localma.gates.mlp import MLPGate
 from localma.losses import Loss
 from localma.selection import RULES, LocalityGain, locality_gain, mean_and_error
@@ -279,7 +279,9 @@ class ShrunkGate(Gate):
         self.locality_gain_ = LocalityGain(*arrays["gain"].tolist())
         mixed: list[MixedGates] = []
         while f"mixed.{len(mixed)}.constant" in arrays:
-            mixed.append(MixedGates.restore(points, _below(arrays, f"mixed.{len(mixed)}."), M))
+            mixed.append(
+                MixedGates.restore(points, arrays_below(arrays, f"mixed.{len(mixed)}."), M)
+            )
         if len(mixed) < 2:
             raise FileFormatError("ShrunkGate is restored from an answer and at least one fold.")
         for gate in (gate for one in mixed for gate in one.gates if isinstance(gate, MLPGate)):
@@ -289,7 +291,7 @@ class ShrunkGate(Gate):
                     f"that takes {gate.n_features_in_}."
                 )
         self.answer_, *self.fold_answers_ = mixed
-        sides = _below(arrays, "support.")
+        sides = arrays_below(arrays, "support.")
         if bool(sides) != (self.guard and p > 0):
             raise FileFormatError(
                 f"ShrunkGate with guard={self.guard} must have a support: {sorted(sides)}."
@@ -447,14 +449,6 @@ def _on_batches(points: Sequence[Point], n_rows: int) -> bool:
         for point in points
         if point.gate is not None
     )
-
-
-def _below(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }
 
 
 def _check_shape(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> None:
