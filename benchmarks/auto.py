@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from benchmarks import pytorch_loop, reference
 from benchmarks.data import Problem, Sample, regression
 from benchmarks.report import Report, Row
-from benchmarks.timing import interleave
+from benchmarks.timing import PAUSE, interleave
 from localma import LocalMARegressor
 from localma.gates import Gate, MLPGate, ShrunkGate
 
@@ -75,7 +75,7 @@ def measure(size: Size) -> Report:
         works["pytorch"] = lambda: [
             pytorch_loop.fit(train, *of_one) for of_one in zip(gates, starts, strict=True)
         ]
-    timings = interleave(works, size.repeats)
+    timings = interleave(works, size.repeats, PAUSE)
     risk, twin, _ = auto_risks(timings["auto"].result.gate_, problem, size.n)
     ours = report.add(Row(f"n={size.n}", "auto", timings["auto"].seconds, risk, twin))
     if not pytorch:

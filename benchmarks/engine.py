@@ -15,7 +15,7 @@ from benchmarks import importing, pytorch_loop, reference
 from benchmarks.data import Problem, Sample, regression
 from benchmarks.peers import Peer, PeerError
 from benchmarks.report import Report, Row
-from benchmarks.timing import Timing, interleave
+from benchmarks.timing import PAUSE, Timing, interleave
 from localma.combine import softmax
 from localma.gates import MLPGate
 from localma.gates._engine import block_size, compile_loss, in_threads, train
@@ -133,7 +133,7 @@ def _compare(
     contenders = {"localma": _ours(fits), "pytorch_loop": _pytorch(fits, size), "jax": _jax(fits)}
     present = {k: c for k, c in contenders.items() if isinstance(c, Contender)} | more
     works = {key: contender.work for key, contender in present.items()}
-    timings = interleave(works | beside, size.repeats)
+    timings = interleave(works | beside, size.repeats, PAUSE)
     rows = {
         key: report.add(_row(size, fits, contender, timings[key], truth))
         for key, contender in present.items()

@@ -23,7 +23,7 @@ from benchmarks.data import (
 from benchmarks.growth import exponent
 from benchmarks.peers import Peer, PeerError
 from benchmarks.report import Report, Row
-from benchmarks.timing import interleave
+from benchmarks.timing import PAUSE, interleave
 from localma import LocalMAClassifier, LocalMARegressor
 from localma.combine import local_average
 from localma.gates import Gate, MLPGate, ShrunkGate
@@ -132,7 +132,7 @@ def _many_rows(report: Report, size: Size) -> None:
     }
     peers, absent = _start_peers(sample, new)
     works |= {name: peer.run for name, peer in peers.items()}
-    timings = interleave(works, size.repeats)
+    timings = interleave(works, size.repeats, PAUSE)
     work = f"{size.rows} rows, {M} candidates"
     twin = _float64_weights(model.gate_, new.X)
     ours = report.add(

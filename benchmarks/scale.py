@@ -15,7 +15,7 @@ from benchmarks import growth, memory
 from benchmarks.auto import auto_risks, fit_auto
 from benchmarks.data import Sample, regression
 from benchmarks.report import Report, Row
-from benchmarks.timing import interleave
+from benchmarks.timing import PAUSE, interleave
 from localma.combine import global_average
 from localma.gates import GlobalGate
 
@@ -88,6 +88,7 @@ def _global_weights(report: Report, size: Size) -> None:
             "nnls": lambda: nnls_weights(P, y),
         },
         size.global_repeats,
+        PAUSE,
     )
     gate, peer = timings["ours"].result, timings["nnls"].result
     twin = _constant_risk(test, peer)
@@ -115,7 +116,7 @@ def _auto(report: Report, size: Size) -> None:
             works["boosting"] = lambda train=train: HistGradientBoostingRegressor().fit(
                 train.X, train.y[:, 0]
             )
-        timings = interleave(works, size.auto_repeats)
+        timings = interleave(works, size.auto_repeats, PAUSE)
         risk, twin, weaker = auto_risks(timings["auto"].result.gate_, problem, size.reference_rows)
         note = f"reference on {size.reference_rows} rows" * weaker
         rows[n] = report.add(

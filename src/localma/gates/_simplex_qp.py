@@ -82,10 +82,8 @@ def least_curvature(hessian: Matrix) -> float:
 def _on_ridge(hessian: Matrix, linear: Vector, centre: Vector, ridge: Vector) -> Vector:
     """Minimise the quadratic plus ``1/2 sum_m ridge_m (w_m - centre_m)^2``."""
     for _ in range(4):
-        ridged = hessian.copy()
-        ridged[np.diag_indices_from(ridged)] += ridge
         try:
-            return _active_set(ridged, linear - ridge * centre, centre)
+            return _active_set(hessian + np.diag(ridge), linear - ridge * centre, centre)
         except LinAlgError:
             ridge = 100.0 * ridge
     return centre
@@ -151,8 +149,8 @@ def _face_minimiser(
     inner, start = hessian[np.ix_(chosen, chosen)], base[chosen]
     gradient = inner @ start + linear[chosen]
     common = float(start @ gradient) / max(float(start.sum()), _EPS)
-    sides = np.column_stack([common - gradient, np.ones(len(chosen))])
-    _, solved, info = lapack.dposv(inner, sides)
+    sides = np.array([common - gradient, np.ones(len(chosen))])
+    _, solved, info = lapack.dposv(inner, sides.T)
     if info != 0:
         raise LinAlgError(f"leading minor {info} is not positive definite")
     free, ones = solved.T
@@ -192,6 +190,8 @@ def _entering(
     hessian: Matrix, linear: Vector, weights: Vector, level: float, excluded: Mask
 ) -> Mask:
     """Candidates whose gradient lies below the face's level, the lowest several at once."""
+    if excluded.all():
+        return ~excluded
     root = np.sqrt(np.diagonal(hessian))
     rounding = _EPS * (root * (weights @ root) + np.abs(linear) + abs(level))
     below = hessian @ weights + linear - level + 4.0 * rounding
