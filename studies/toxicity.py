@@ -13,7 +13,7 @@ What differs from the paper, and why:
   toxic, where all others have 50 %). Texts that occur twice are dropped.
 - TinyBERT is not to be had here; all-MiniLM-L6-v2, of its kind, stands in for it: six layers of
   384 units. It was made for English: 64 % of Chinese word pieces are unknown to it. Candidates,
-  the fine-tuned gate and the fine-tuned DirectModel are trained for at most three epochs on the
+  the fine-tuned gate and the fine-tuned DirectModel are trained for at most two epochs on the
   first 64 word pieces; the paper does not say how it trains.
 - "LocalMA, fine-tuned" is the gate of the paper, `TextGate`, with few replicates at three values
   of rho, since one takes up to half an hour. "LocalMA, frozen" is `MLPGate` on the encoder's mean

@@ -49,7 +49,7 @@ class Tuning:
     """How an encoder is fine-tuned, as in `TextGate`."""
 
     max_length: int = 64
-    n_epochs: int = 3
+    n_epochs: int = 2
     batch_size: int = 32
     learning_rate: float = 5e-5
 

@@ -39,6 +39,9 @@ NETWORK_STRENGTHS = (1.0, 0.3, 0.1, 0.03)
 LINEAR_STRENGTHS = (10.0, 3.0, 1.0, 0.3)
 """Shrinkage of the local gates of the path, in units of 1 / n."""
 
+MANY_INPUTS = 32
+"""From so many inputs on, shrinkage grows with their number: each adds noise to the logits."""
+
 CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
 """Prior weight of the points without local part; the local gates share the rest evenly."""
 
@@ -58,7 +61,8 @@ class ShrunkGate(Gate):
         Folds, where the estimator gives none. By default 5, or one that is held out from 20,000
         rows on.
     strengths : sequence of float
-        The path of the base gate: shrinkage in units of ``1 / n``, from strong to weak.
+        The path of the base gate: shrinkage in units of ``1 / n``, or of ``p / (32 n)`` where
+        there are more than 32 inputs, from strong to weak.
     linear : bool
         Whether linear gates are on the path too; for inputs that are arrays.
     rule : {"weights", "best", "one_standard_error"}
@@ -322,6 +326,7 @@ class ShrunkGate(Gate):
     def _points(self, n_inputs: int, n_candidates: int, n: float, n_rows: int) -> list[Point]:
         """The path, most shrunk first; shrinkage falls with n as the noise of a mean does.
 
+        It grows with the number of inputs, where there are many.
         n : effective number of rows, given their weights; n_rows : how many there are, which says
         how gates are trained.
         """
@@ -334,9 +339,9 @@ class ShrunkGate(Gate):
             kinds.append(("linear", linear, LINEAR_STRENGTHS))
         if n_candidates > 1:
             kinds.append(("local", self._base(large), self.strengths))
-        left = 1.0 - sum(CONSTANT_PRIOR.values())
+        left, crowd = 1.0 - sum(CONSTANT_PRIOR.values()), max(1.0, n_inputs / MANY_INPUTS)
         return [Point(name, prior) for name, prior in CONSTANT_PRIOR.items()] + [
-            Point(name, left / len(kinds) / len(strengths), gate, strength / n)
+            Point(name, left / len(kinds) / len(strengths), gate, strength * crowd / n)
             for name, gate, strengths in kinds
             for strength in strengths
         ]
