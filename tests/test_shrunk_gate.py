@@ -33,6 +33,15 @@ def constant_truth(n=200, seed=0):
     return X, f[:, :, None], (f.mean(axis=1) + 0.5 * rng.normal(size=n))[:, None]
 
 
+def crowded_truth(n, seed, p=400):
+    """Candidates say -1 and 1; where between them the truth is depends on a sum of all inputs."""
+    slope = np.random.default_rng(99).normal(size=p) / np.sqrt(p)
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p))
+    y = np.tanh(2 * X @ slope) + 0.7 * rng.normal(size=n)
+    return X, np.tile([[[-1.0], [1.0]]], (n, 1, 1)), y[:, None]
+
+
 @pytest.fixture(scope="module")
 def local():
     return ShrunkGate(random_state=0).fit(*local_truth(), loss=LOSS)
@@ -97,6 +106,20 @@ class TestPath:
         gate.fit(X, P, y, loss=LOSS)
         assert len(gate.path_["gate"]) == 5
         assert gate.locality_gain_.value > 0
+
+    @pytest.mark.parametrize(("p", "crowd"), [(2, 1.0), (32, 1.0), (96, 3.0)])
+    def test_shrinkage_grows_with_many_inputs(self, p, crowd):
+        X, P, y = local_truth(n=60, p=p)
+        gate = ShrunkGate(strengths=(1.0, 0.1), linear=False, random_state=0)
+        gate.fit(X, P, y, loss=LOSS)
+        assert gate.path_["shrinkage"][3:] == pytest.approx([crowd / 60, 0.1 * crowd / 60])
+
+    def test_many_inputs_that_all_matter_a_little(self):
+        X, P, y = crowded_truth(1000, seed=1)
+        gate = ShrunkGate(random_state=0).fit(*crowded_truth(600, seed=0), loss=LOSS)
+        local, constant = (((y - f) ** 2).mean() for f in (gate.average(X, P), P.mean(axis=1)))
+        assert gate.locality_gain_.is_clear
+        assert local < 0.83 * constant
 
     def test_large_sample_holds_out_one_fold(self, monkeypatch):
         monkeypatch.setattr("localma.gates.shrunk.HOLD_OUT_ROWS", 150)
