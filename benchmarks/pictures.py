@@ -18,6 +18,7 @@ AIMS: dict[str, dict[str, tuple[str, float]]] = {
         "ratio_to_jax": (AT_LEAST, 6),
         "fraction_of_sgemm": (AT_LEAST, 0.4),
         "import_ratio": (AT_MOST, 1.3),
+        "first_fit_seconds": (AT_MOST, 15),
     },
     "auto": {"ratio_auto_to_eight_pytorch_fits": (AT_MOST, 1)},
     "predict": {

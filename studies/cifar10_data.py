@@ -51,7 +51,7 @@ PIXELS = 64
 
 BATCH = 64
 N_COMPONENTS = 256
-HEAD_C = 0.01
+HEAD_C = 0.003
 """Inverse strength of the L2 penalty of logistic regressions, on standardised features."""
 
 

@@ -23,22 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma import CrossFitted, LocalMAClassifier, as_candidate
-from localma.gates import Gate, MLPGate, ShrunkGate
+from localma.gates import Gate
 from studies.findings import NotRunError, Results
 from studies.safety import ERRORS, TOLERANCE
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]
 FeaturesOf = Callable[[Rows], Array]
-
-
-STRENGTHS = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
-"""Shrinkage of a path for inputs that are many, in units of 1 / n.
-
-That of `gate="auto"` ends at 1. With 384 features and 1,400 rows all its points overfit, and it
-answers with the global weights: 53.5 % of toxic texts told apart by two constant candidates, where
-this path has 74.2 %.
-"""
 
 
 @dataclass(frozen=True)
@@ -70,18 +61,10 @@ def gated(trial: Trial, gate: str | Gate) -> Array:
     return model.predict_proba(take(trial.inputs, trial.test), predictions=_said(trial, 1))
 
 
-def path_gate(hidden: int) -> ShrunkGate:
-    """Make `auto` for many inputs: a path that begins at stronger shrinkage, without linear gates.
-
-    Inputs keep their scale, as principal components should: those that vary little are mostly
-    noise. Networks are trained over mini-batches whatever the size of the sample.
-    """
-    base = MLPGate((hidden,), batch_size=384, standardize=False)
-    return ShrunkGate(base, strengths=STRENGTHS, linear=False)
-
-
-def with_own_model(trial: Trial, estimator: Any, features_of: FeaturesOf) -> Array:
-    """`auto` with one candidate more, fitted out of fold on the sample: (n_test, K).
+def with_own_model(
+    trial: Trial, estimator: Any, features_of: FeaturesOf, gate: str | Gate = "auto"
+) -> Array:
+    """Weights with one candidate more, fitted out of fold on the sample: (n_test, K).
 
     Rows go by their numbers: candidates look up what they said, the gate its inputs, and the model
     of one's own its features, which are too large to be copied for each fold.
@@ -93,6 +76,7 @@ def with_own_model(trial: Trial, estimator: Any, features_of: FeaturesOf) -> Arr
     candidates = {f"candidate {m}": of_candidate(m) for m in range(trial.P.shape[1])}
     model = LocalMAClassifier(
         candidates | {"own": CrossFitted(estimator, inputs=lambda X: features_of(_numbers(X)))},
+        gate=gate,
         gate_features=lambda X: trial.inputs[_numbers(X)],
         random_state=trial.seed,
     )

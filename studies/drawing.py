@@ -12,8 +12,9 @@ from localma._optional import optional
 from studies.findings import NotRunError, Results
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "x")
-DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "x", "*")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)))
+"""Taken in turn; numbers without a common divisor give many lines a style of their own."""
 
 
 def subplots(rows: int, columns: int, **options: Any) -> tuple[Any, Any]:

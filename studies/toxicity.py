@@ -17,8 +17,7 @@ What differs from the paper, and why:
   first 64 word pieces; the paper does not say how it trains.
 - "LocalMA, fine-tuned" is the gate of the paper, `TextGate`, with few replicates at three values
   of rho, since one takes up to half an hour. "LocalMA, frozen" is `MLPGate` on the encoder's mean
-  word vectors as they are, with 50 replicates. On their first 128 principal components, "path"
-  lets held-out texts choose how far the gate is shrunk, and "auto" is `gate="auto"`. DirectModel is
+  word vectors as they are, with 50 replicates; "auto" is `gate="auto"` on the same. DirectModel is
   a fine-tuned encoder, or a logistic regression on the frozen features.
 
 English candidates know nothing of Hindi. So a gate that learns from Hindi texts may use them as
@@ -32,9 +31,9 @@ Russian, trained on 60 % of their texts; the target pools the other 40 % with Hi
 
 BestPTM is the best candidate on the test part, as in the paper: it has seen the answers.
 
-Shrinkage, the number of components and the logistic regression's C were compared, in some twenty
-configurations, on 2,000 Hindi and Hebrew texts that are also tested on: a mild leak, in favour of
-all methods on frozen features alike.
+The shrinkage of the frozen gate and the logistic regression's C were first compared on 2,000 Hindi
+and Hebrew texts that are also tested on. On Amharic and Arabic texts, which play no other part,
+they are within a standard error or a point of the best of four and of six.
 
 In a cell with the key `size` = small there are at most 150 texts of each language, and one epoch:
 the miniature that ``--quick`` runs.
@@ -47,7 +46,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -65,7 +63,6 @@ from studies.classifying import (
     leads,
     on_classes,
     on_shuffled,
-    path_gate,
     with_own_model,
 )
 from studies.drawing import draw_lines, save, subplots
@@ -80,12 +77,10 @@ SIZES = {
     "full": Size(),
     "small": Size(150, Tuning(max_length=32, n_epochs=1, learning_rate=1e-4)),
 }
-N_COMPONENTS = 128
 
 LABELS = {
     "tuned": "LocalMA, fine-tuned",
     "frozen": "LocalMA, frozen",
-    "path": "LocalMA, frozen (path)",
     "auto": "LocalMA (auto), frozen",
     "auto_own": "LocalMA (auto) + own model",
     "gw": "GW",
@@ -144,19 +139,8 @@ def own_model() -> Pipeline:
     return make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=1000, tol=1e-3))
 
 
-def _on_components(trial: Trial) -> Trial:
-    """The same replicate; the gate sees the principal components of the sample.
-
-    All are divided by one number, so that the sample has a mean square of one.
-    """
-    n = min(N_COMPONENTS, len(trial.sample) - 1, trial.inputs.shape[1])
-    steps = PCA(n, svd_solver="full").fit(trial.inputs[trial.sample])
-    found = steps.transform(trial.inputs)
-    return replace(trial, inputs=found / np.sqrt((found[trial.sample] ** 2).mean()))
-
-
 def _own(trial: Trial, target: Target, size: Size) -> Array:
-    return with_own_model(_on_components(trial), own_model(), lambda rows: target.features[rows])
+    return with_own_model(trial, own_model(), lambda rows: target.features[rows])
 
 
 def _direct(trial: Trial, target: Target, size: Size) -> Array:
@@ -179,8 +163,7 @@ def _by_language(trial: Trial, target: Target, size: Size) -> Array:
 WAYS: dict[str, Callable[[Trial, Target, Size], Array]] = {
     "tuned": _tuned,
     "frozen": lambda trial, *_: gated(trial, frozen_gate()),
-    "path": lambda trial, *_: gated(_on_components(trial), path_gate(32)),
-    "auto": lambda trial, *_: gated(_on_components(trial), "auto"),
+    "auto": lambda trial, *_: gated(trial, "auto"),
     "auto_own": _own,
     "gw": lambda trial, *_: gated(trial, "global"),
     "ewma": lambda trial, *_: gated(trial, "equal"),
@@ -202,7 +185,6 @@ PAPER, POOLED = {"design": "paper"}, {"design": "pooled"}
 RIVALS = {
     "tuned": ("gw", "ewma", "direct_tuned", "best_test"),
     "frozen": ("gw", "ewma", "direct", "best_test"),
-    "path": ("gw", "ewma", "direct", "best_test"),
     "auto": ("gw", "ewma", "direct", "best_test"),
     "auto_own": ("gw", "ewma", "direct", "best_test"),
 }
@@ -249,7 +231,7 @@ PAPER_FINDINGS = (
             "Section 5.2 (1)",
             lambda results, method=method: _falls(results, method),
         )
-        for method in ("tuned", "frozen", "path", "direct_tuned", "direct")
+        for method in ("tuned", "frozen", "direct_tuned", "direct")
     ),
     *(
         Finding(
@@ -280,7 +262,7 @@ AIMS = (
                 one.is_safe for one in _safe_leads(results, method, ("gw", "ewma"))
             ),
         )
-        for method in ("path", "auto", "auto_own")
+        for method in ("auto", "auto_own")
     ),
     Finding(
         "LocalMA (auto) + own model is in no cell behind DirectModel, frozen, by more than 1 % of "
@@ -312,10 +294,10 @@ def notes(results: Results) -> list[str]:
     """By how much `auto` leads or lags, and what fine-tuning shares with its control."""
     lines = [
         line
-        for method in ("path", "auto", "auto_own")
+        for method in ("auto", "auto_own")
         for design in DESIGNS
         for line in lead_over_best(
-            results, method, (*RIVALS["frozen"], "frozen", "path"), LABELS, "rho", design=design
+            results, method, (*RIVALS["frozen"], "frozen"), LABELS, "rho", design=design
         )
     ]
     return [
@@ -327,7 +309,7 @@ def notes(results: Results) -> list[str]:
 
 def draw_over_rho(results: Results, folder: Path) -> list[Path]:
     """Accuracy over rho, in both designs."""
-    methods = ("auto_own", "direct", "path", "frozen", "frozen_classes", "gw", "ewma")
+    methods = ("auto_own", "direct", "auto", "frozen", "frozen_classes", "gw", "ewma")
     more = ("tuned", "direct_tuned", "best_test")
     figure, panels = subplots(1, 2, sharey=True)
     for axes, design in zip(panels.flat, DESIGNS, strict=True):
@@ -341,7 +323,7 @@ def draw_over_rho(results: Results, folder: Path) -> list[Path]:
     return save(figure, folder, "toxicity")
 
 
-LOCAL = ("tuned", "frozen", "path", "auto", "auto_own")
+LOCAL = ("tuned", "frozen", "auto", "auto_own")
 MAIN = (*LOCAL, "gw", "ewma", "direct_tuned", "direct", "best_test")
 CONTROLS = ("frozen_classes", "frozen_shuffled", "language")
 CHEAP = ("frozen", "gw", "ewma", "direct", "best_test", "frozen_classes")
@@ -357,7 +339,7 @@ STUDY = Study(
     title="Toxic texts: a candidate per language, and two languages without",
     cells=(
         *grid(CHEAP, 50, slow=True, design=tuple(DESIGNS), rho=RHOS),
-        *grid(("path", "auto", "auto_own"), 10, slow=True, design=tuple(DESIGNS), rho=RHOS),
+        *grid(("auto", "auto_own"), 5, slow=True, design=tuple(DESIGNS), rho=FEW),
         *grid(("frozen_shuffled", "language"), 10, slow=True, design=tuple(DESIGNS), rho=FEW),
         # One task each: a fine-tuning that is killed costs no other.
         *grid(("tuned",), 3, slow=True, design=("paper",), rho=FEW),

@@ -225,7 +225,7 @@ def metrics_of(study, folder, where=None, methods=None, replicates=1):
 
 
 def test_cifar10_in_miniature(tiny_cifar):
-    methods = ("features", "path", "gw", "ewma", "direct", *cifar10.CONTROLS)
+    methods = ("features", "auto", "gw", "ewma", "direct", *cifar10.CONTROLS)
     found = metrics_of(cifar10.STUDY, tiny_cifar, {"size": ("small",), "rho": ("1.0",)}, methods)
     assert {method for method, *_ in found} == set(methods)
     assert found["features", "accuracy", 1.0] > found["features_shuffled", "accuracy", 1.0] + 20
