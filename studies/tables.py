@@ -40,8 +40,8 @@ def render_table(study: Study, table: Table, results: Results) -> str:
         return ""
     columns = _columns(study, table, shown)
     body = []
-    for cell in dict.fromkeys(json.dumps(record["keys"]) for record in shown):
-        keys = json.loads(cell)
+    cells = dict.fromkeys(json.dumps(record["keys"]) for record in shown)
+    for keys in sorted(map(json.loads, cells), key=lambda keys: _place(study, table, keys)):
         figures = [_figure(study, table, results, keys, column) for column in columns]
         body.append([*(_number(keys[name]) for name in table.rows), *figures])
     head = [*table.rows, *(_heading(study, column) for column in columns)]
@@ -49,6 +49,16 @@ def render_table(study: Study, table: Table, results: Results) -> str:
     replicates = sorted({record["replicates"] for record in shown})
     counted = " to ".join(_number(n) for n in dict.fromkeys((replicates[0], replicates[-1])))
     return f"**{title}** ({counted} replicates)\n\n{_markdown(head, body)}"
+
+
+def _place(study: Study, table: Table, keys: Mapping[str, Any]) -> list[Any]:
+    """Where the row of a cell belongs: numbers go by size, names as the study has them."""
+
+    def place(row: str) -> Any:
+        names = list(dict.fromkeys(cell.keys.get(row) for cell in study.cells))
+        return names.index(keys[row]) if keys[row] in names else len(names)
+
+    return [place(row) if isinstance(keys[row], str) else keys[row] for row in table.rows]
 
 
 def _columns(study: Study, table: Table, shown: Sequence[Any]) -> list[tuple[str, str]]:

@@ -519,6 +519,17 @@ def test_a_table_is_rendered():
     assert "9.05 (0.071)†" in render_table(study, study.tables[0], Results(far))
 
 
+def test_rows_of_a_table_are_in_order_whatever_the_order_of_cells():
+    table = Table("Error", "mse", ("s", "n"), ("a",))
+    cells = [{"s": s, "n": n} for s, n in (("y", 30), ("y", 200), ("x", 4), ("y", 4))]
+    study = replace(
+        counting_study(), cells=tuple(Cell(keys, ("a",), 1) for keys in cells), tables=(table,)
+    )
+    text = render_table(study, table, Results([(keys, {"a:mse": 1.0}) for keys in cells]))
+    rows = [line.split(" | ")[:2] for line in text.splitlines()[4:]]
+    assert rows == [["| y", "4"], ["| y", "30"], ["| y", "200"], ["| x", "4"]]
+
+
 def test_readme_sections_need_their_markers():
     with pytest.raises(ValueError, match="needs the markers '<!-- b: begin -->'"):
         insert("<!-- a: begin --><!-- a: end -->", "b", "text")
