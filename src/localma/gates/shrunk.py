@@ -247,9 +247,8 @@ class ShrunkGate(Gate):
                 "gate='global' is the better choice here."
             )
         return (
-            f"No clear gain from local weights: the held-out loss changes by {higher} ± "
-            f"{error} from {before} with the best constant weights; "
-            f"{local:.0%} of the answer is local."
+            f"Local weights make up {local:.0%} of the answer, without a clear gain: the held-out "
+            f"loss changes by {higher} ± {error} from {before} with the best constant weights."
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
