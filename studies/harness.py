@@ -49,6 +49,7 @@ class Table:
 
     where : keys that a cell must have, each with the values allowed.
     published : the table of the paper, such as "Table 1"; None where the paper has none.
+    digits : significant ones of a mean.
     """
 
     title: str
@@ -57,6 +58,7 @@ class Table:
     methods: tuple[str, ...]
     where: Mapping[str, tuple[str | int | float, ...]] = field(default_factory=dict)
     published: str | None = None
+    digits: int = 3
 
 
 @dataclass(frozen=True)

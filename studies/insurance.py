@@ -167,7 +167,7 @@ STUDY = Study(
     cells=tuple(_cell(panel, n) for panel in PANELS for n in TARGETS[panel["data"]].sizes),
     run=run,
     tables=(
-        Table("Mean deviance on the half that is held out", "deviance", ROWS, METHODS),
+        Table("Mean deviance on the half that is held out", "deviance", ROWS, METHODS, digits=4),
         *(
             Table(
                 f"{data}: deviance on candidates, on two constants, and on shuffled candidates",
@@ -175,6 +175,7 @@ STUDY = Study(
                 ("candidates", "n"),
                 CONTROLLED_METHODS,
                 {"data": (data,), "n": (target.controlled,)},
+                digits=4,
             )
             for data, target in TARGETS.items()
         ),

@@ -43,11 +43,11 @@ def render_table(study: Study, table: Table, results: Results) -> str:
     cells = dict.fromkeys(json.dumps(record["keys"]) for record in shown)
     for keys in sorted(map(json.loads, cells), key=lambda keys: _place(study, table, keys)):
         figures = [_figure(study, table, results, keys, column) for column in columns]
-        body.append([*(_number(keys[name]) for name in table.rows), *figures])
+        body.append([*(_key(keys[name]) for name in table.rows), *figures])
     head = [*table.rows, *(_heading(study, column) for column in columns)]
     title = f"{table.published}: {table.title}" if table.published else table.title
     replicates = sorted({record["replicates"] for record in shown})
-    counted = " to ".join(_number(n) for n in dict.fromkeys((replicates[0], replicates[-1])))
+    counted = " to ".join(_key(n) for n in dict.fromkeys((replicates[0], replicates[-1])))
     return f"**{title}** ({counted} replicates)\n\n{_markdown(head, body)}"
 
 
@@ -88,7 +88,7 @@ def _figure(
     if (method, table.metric, dict(keys)) not in results.entries():
         return ""
     values = results.values(method, table.metric, **keys)
-    text = _number(values.mean())
+    text = _number(values.mean(), table.digits)
     if len(values) < 2:
         return text
     name = study.published_as.get(method)
@@ -97,16 +97,21 @@ def _figure(
     return f"{text} ({_number(values.std(ddof=1), 2)}){mark}"
 
 
-def _number(value: Any, digits: int = 3) -> str:
-    """Print a key as it is, an integer with commas, a mean with some significant digits.
+def _key(value: str | int | float) -> str:
+    """Print the value of a key as it is, an integer with commas.
 
-    >>> _number(100000), _number(0.36123), _number("S1")
-    ('100,000', '0.361', 'S1')
+    >>> _key(100000), _key(0.1), _key("S1")
+    ('100,000', '0.1', 'S1')
     """
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, str):
-        return value
+    return value if isinstance(value, str) else f"{value:,}"
+
+
+def _number(value: Any, digits: int) -> str:
+    """Print a mean with some significant digits.
+
+    >>> _number(0.36123, 3), _number(1.2e-7, 3)
+    ('0.361', '1.20e-07')
+    """
     if value == 0:
         return "0"
     text = f"{float(value):#.{digits}g}"
