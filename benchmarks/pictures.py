@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
+from math import ceil, log10
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,11 @@ def _times(rows: list[dict[str, Any]]) -> Any:
         place += 0.5
     ax.set_yticks(places, names)
     ax.invert_yaxis()
-    ax.set(xscale="log", xlabel="seconds")
+    # A bar on a logarithmic scale begins anywhere: at the power of ten below the shortest one.
+    shortest, longest = (pick(row["seconds"] for row in rows) for pick in (min, max))
+    left = 10.0 ** (ceil(log10(shortest)) - 1)
+    ax.set(xscale="log", xlabel="seconds", xlim=(left, max(1.3 * longest, 10.0 * left)))
+    ax.tick_params(axis="x", which="minor", labelbottom=False)
     return figure
 
 
