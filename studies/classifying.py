@@ -148,6 +148,14 @@ class Lead:
     risk: float
     replicates: int
 
+    def __str__(self) -> str:
+        """In points; a single replicate has no standard error.
+
+        >>> str(Lead(1.25, 0.1, 20.0, 5)), str(Lead(-0.5, 0.0, 20.0, 1))
+        ('+1.25 ± 0.10', '-0.50')
+        """
+        return f"{self.mean:+.2f}" + (f" ± {self.error:.2f}" if self.replicates > 1 else "")
+
     @property
     def is_safe(self) -> bool:
         """Whether a lag is at most 1 % of the error rate, or three standard errors."""
@@ -198,7 +206,7 @@ def lead_over_best(
         if there:
             best = max(there, key=lambda name: results.mean(name, "accuracy", **cell))
             one = lead(results, method, best, **cell)
-            points.append(f"{cell[over]}: {one.mean:+.2f} ± {one.error:.2f} ({labels[best]})")
+            points.append(f"{cell[over]}: {one} ({labels[best]})")
     place = "".join(f"{value}: " for value in keys.values())
     words = f"{place}{labels[method]} minus the best other method, in points, at {over} = "
     return [words + "; ".join(points)] if points else []
