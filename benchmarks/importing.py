@@ -18,7 +18,7 @@ import numpy as np
 from localma import LocalMARegressor
 x = np.linspace(-2, 2, 100)
 begin = time.perf_counter()
-model = LocalMARegressor(gate={!r}, random_state=0)
+model = LocalMARegressor(random_state=0)
 model.fit(x[:, None], np.abs(x), predictions=np.stack([-x, x], axis=1))
 print(time.perf_counter() - begin)
 """
@@ -30,10 +30,10 @@ def seconds_to_import(module: str) -> float:
     return _printed(_TIMED.format(module))
 
 
-def seconds_of_first_fit(gate: str) -> float:
+def seconds_of_first_fit() -> float:
     """Seconds of the first fit on a machine where the kernel was never compiled."""
     with TemporaryDirectory() as folder:
-        return _printed(_FIRST_FIT.format(gate), NUMBA_CACHE_DIR=folder)
+        return _printed(_FIRST_FIT, NUMBA_CACHE_DIR=folder)
 
 
 def _printed(code: str, **variables: str) -> float:
@@ -57,5 +57,5 @@ def measure(report: Report, repeats: int) -> None:
         for module, seconds in zip(MODULES, zip(*turns, strict=True), strict=True)
     )
     report.ratio("import_ratio", ours, theirs)
-    first = report.add(Row("first fit, n=100, compiling", "auto", [seconds_of_first_fit("auto")]))
+    first = report.add(Row("first fit, n=100, compiling", "auto", [seconds_of_first_fit()]))
     report.figure("first_fit_seconds", first.median)

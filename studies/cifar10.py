@@ -61,12 +61,14 @@ from studies.classifying import (
     accuracy,
     direct,
     gated,
+    hardly_changes,
     lead,
     lead_over_best,
     leads,
+    leads_everywhere,
     with_own_model,
 )
-from studies.drawing import draw_lines, save, subplots
+from studies.drawing import draw_panels, save
 from studies.findings import Finding, Results
 from studies.harness import Cell, Keys, Metrics, Study, Table, grid
 from studies.kept import checkpoints
@@ -231,11 +233,6 @@ def _rises(results: Results, method: str) -> bool:
     return bool(means[-1] > means[0] and np.diff(means).min() > -LARGEST_FALL)
 
 
-def _hardly_changes(results: Results, method: str, within: float) -> bool:
-    means = list(results.series(method, "accuracy", "rho").values())
-    return max(means) - min(means) <= within
-
-
 def _is_highest(results: Results, method: str) -> bool:
     candidates = max(results.mean(name, "accuracy") for name in CANDIDATES)
     series = results.series(method, "accuracy", "rho")
@@ -283,12 +280,12 @@ FINDINGS = (
     Finding(
         f"GW changes with rho by at most {HARDLY} points",
         "Section 5.3 (2)",
-        lambda results: _hardly_changes(results, "gw", HARDLY),
+        lambda results: hardly_changes(results, "gw", HARDLY, "rho"),
     ),
     Finding(
         "EWMA does not change with rho",
         "Section 5.3 (3)",
-        lambda results: _hardly_changes(results, "ewma", 0.0),
+        lambda results: hardly_changes(results, "ewma", 0.0, "rho"),
     ),
     *(
         _aim(
@@ -321,9 +318,8 @@ FINDINGS = (
     *(
         _aim(
             f"LocalMA, features is above the same gate over {LABELS[f'features_{control}']}",
-            lambda results, control=control: all(
-                one.mean > 3 * one.error
-                for one in leads(results, "features", f"features_{control}", "rho").values()
+            lambda results, control=control: leads_everywhere(
+                results, "features", f"features_{control}", "rho"
             ),
             "control",
         )
@@ -348,9 +344,8 @@ FINDINGS = (
     _aim(
         "With disjoint halves LocalMA, features is above GW and EWMA at every rho",
         lambda results: all(
-            one.mean > 3 * one.error
+            leads_everywhere(results, "features", other, "rho", heads="half")
             for other in ("gw", "ewma")
-            for one in leads(results, "features", other, "rho", heads="half").values()
         ),
     ),
 )
@@ -374,19 +369,21 @@ def notes(results: Results) -> list[str]:
     return fixed + lines
 
 
+DRAWN = ("auto_own", "direct", "auto", "features", "cnn", "gw", "ewma")
+
+
 def draw_over_rho(results: Results, folder: Path) -> list[Path]:
     """Accuracy over rho, as the paper's table has it, and with disjoint halves."""
-    methods = ("auto_own", "direct", "auto", "features", "cnn", "gw", "ewma")
-    figure, panels = subplots(1, 2, sharey=True)
-    titles = {"as in the paper": {}, "disjoint halves": {"heads": "half"}}
-    for axes, (title, keys) in zip(panels.flat, titles.items(), strict=True):
-        named = {method: LABELS[method] for method in methods}
-        draw_lines(axes, results, named, "accuracy", "rho", **keys)
-        axes.set(title=title, xlabel=r"$\rho$")
-    panels.flat[0].set_ylabel("accuracy on 10,000 test images (%)")
-    handles, labels = panels.flat[0].get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside right center", frameon=False)
+    figure = draw_panels(
+        results,
+        {"as in the paper": {}, "disjoint halves": {"heads": "half"}},
+        {method: LABELS[method] for method in DRAWN},
+        "accuracy",
+        "rho",
+        side_by_side=True,
+        xlabel=r"$\rho$",
+        ylabel="accuracy on 10,000 test images (%)",
+    )
     return save(figure, folder, "cifar10")
 
 

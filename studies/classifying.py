@@ -161,6 +161,11 @@ class Lead:
         """Whether a lag is at most 1 % of the error rate, or three standard errors."""
         return self.mean >= -max(TOLERANCE * self.risk, ERRORS * self.error)
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether it is a lead by more than three standard errors."""
+        return self.mean > ERRORS * self.error
+
 
 def lead(results: Results, method: str, other: str, **keys: Any) -> Lead:
     """Compare two methods in the replicates of a cell that both have run in: the first ones."""
@@ -181,6 +186,17 @@ def leads(results: Results, method: str, other: str, over: str, **keys: Any) -> 
     if not found:
         raise NotRunError(f"No replicate of {method} in {keys} has been run.")
     return dict(sorted(found.items()))
+
+
+def leads_everywhere(results: Results, method: str, other: str, over: str, **keys: Any) -> bool:
+    """Whether a method clearly leads another all along a key."""
+    return all(one.is_clear for one in leads(results, method, other, over, **keys).values())
+
+
+def hardly_changes(results: Results, method: str, within: float, over: str, **keys: Any) -> bool:
+    """Whether mean accuracies along a key are within so many points."""
+    means = results.series(method, "accuracy", over, **keys).values()
+    return max(means) - min(means) <= within
 
 
 def lead_over_best(

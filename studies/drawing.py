@@ -55,6 +55,34 @@ def draw_lines(
         axes.fill_between(at, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
 
 
+def draw_panels(
+    results: Results,
+    panels: Mapping[str, Mapping[str, Any]],
+    methods: Mapping[str, str],
+    metric: str,
+    over: str,
+    *,
+    side_by_side: bool = False,
+    **axes_options: Any,
+) -> Any:
+    """Draw lines in panels, two a row, with one legend: a figure.
+
+    panels : title -> keys of its cells; methods : method -> label; side_by_side : whether two
+    panels share their scale; axes_options : labels and scales of every panel.
+    """
+    figure, grid = subplots(-(-len(panels) // 2), 2, sharey=side_by_side)
+    for axes, (title, keys) in zip(grid.flat, panels.items(), strict=True):
+        draw_lines(axes, results, methods, metric, over, **keys)
+        axes.set(title=title, **axes_options)
+        if side_by_side:
+            axes.label_outer()
+    handles, labels = grid.flat[0].get_legend_handles_labels()
+    if handles:
+        place, columns = ("right center", 1) if side_by_side else ("lower center", 4)
+        figure.legend(handles, labels, loc=f"outside {place}", ncols=columns, frameon=False)
+    return figure
+
+
 def save(figure: Any, folder: Path, name: str) -> list[Path]:
     """Write a picture and let go of it."""
     folder.mkdir(parents=True, exist_ok=True)

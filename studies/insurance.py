@@ -40,7 +40,7 @@ from sklearn.preprocessing import SplineTransformer, StandardScaler
 
 from localma.losses import get_loss
 from studies.aims import COMPARED, JUDGED, against_best, aims
-from studies.drawing import draw_lines, save, subplots
+from studies.drawing import draw_panels, save
 from studies.findings import Results
 from studies.harness import Cell, Keys, Metrics, Study, Table
 from studies.insurance_data import N_NUMBERS, load, split
@@ -143,14 +143,13 @@ def notes(results: Results) -> list[str]:
 DRAWN = ("paper", "auto", "auto_own", "gw", "ewma", "direct", "best_test")
 
 
-def draw_panels(results: Results, folder: Path) -> list[Path]:
+def draw_figure(results: Results, folder: Path) -> list[Path]:
     """Mean deviance along n, a panel per target and kind of candidates."""
-    figure, panels = subplots(len(TARGETS), len(KINDS))
-    for panel, axes in zip(PANELS, panels.flat, strict=True):
-        draw_lines(axes, results, {m: LABELS[m] for m in DRAWN}, "deviance", "n", **panel)
-        axes.set(title=", ".join(panel.values()), xlabel="n", xscale="log", ylabel="deviance")
-    handles, labels = panels.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    panels = {", ".join(panel.values()): panel for panel in PANELS}
+    named = {method: LABELS[method] for method in DRAWN}
+    figure = draw_panels(
+        results, panels, named, "deviance", "n", xlabel="n", xscale="log", ylabel="deviance"
+    )
     return save(figure, folder, "insurance")
 
 
@@ -183,5 +182,5 @@ STUDY = Study(
     labels=LABELS,
     findings=aims("deviance"),
     notes=notes,
-    figures={"insurance": draw_panels},
+    figures={"insurance": draw_figure},
 )

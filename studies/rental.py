@@ -59,7 +59,7 @@ from sklearn.preprocessing import StandardScaler
 
 from localma.losses import squared_error
 from studies.aims import JUDGED, against_best, aims
-from studies.drawing import draw_lines, save, subplots
+from studies.drawing import draw_panels, save
 from studies.findings import Finding, NotRunError, Results
 from studies.harness import Cell, Keys, Metrics, Study, Table
 from studies.regressing import (
@@ -230,14 +230,11 @@ DRAWN = ("paper_scaled", "auto", "auto_own", "gw", "ewma", "direct", "best_test"
 """LocalMA (paper) is not drawn: its line is that of EWMA."""
 
 
-def draw_panels(results: Results, folder: Path) -> list[Path]:
+def draw_figure(results: Results, folder: Path) -> list[Path]:
     """MSPE along rho, a panel per city and kind of candidates, as in the paper's figure."""
-    figure, panels = subplots(len(SOURCES), len(KINDS))
-    for panel, axes in zip(PANELS, panels.flat, strict=True):
-        draw_lines(axes, results, {m: LABELS[m] for m in DRAWN}, "mspe", "rho", **panel)
-        axes.set(title=", ".join(panel.values()), xlabel=r"$\rho$", ylabel="MSPE")
-    handles, labels = panels.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    panels = {", ".join(panel.values()): panel for panel in PANELS}
+    named = {method: LABELS[method] for method in DRAWN}
+    figure = draw_panels(results, panels, named, "mspe", "rho", xlabel=r"$\rho$", ylabel="MSPE")
     return save(figure, folder, "rental")
 
 
@@ -266,5 +263,5 @@ STUDY = Study(
     labels=LABELS,
     findings=(*_paper_findings(), *aims("mspe")),
     notes=notes,
-    figures={"rental": draw_panels},
+    figures={"rental": draw_figure},
 )

@@ -59,13 +59,15 @@ from studies.classifying import (
     best_candidate,
     direct,
     gated,
+    hardly_changes,
     lead_over_best,
     leads,
+    leads_everywhere,
     on_classes,
     on_shuffled,
     with_own_model,
 )
-from studies.drawing import draw_lines, save, subplots
+from studies.drawing import draw_panels, save
 from studies.findings import Finding, Results
 from studies.harness import Cell, Keys, Metrics, Study, Table, grid
 from studies.kept import checkpoints
@@ -196,11 +198,6 @@ def _falls(results: Results, method: str) -> bool:
     return bool(means[-1] < means[0] and np.diff(means).max() < 0.5)
 
 
-def _hardly_changes(results: Results, method: str) -> bool:
-    means = list(results.series(method, "accuracy", "rho", **PAPER).values())
-    return max(means) - min(means) <= HARDLY
-
-
 def _is_highest_in_most(results: Results, method: str) -> bool:
     series = results.series(method, "accuracy", "rho", **PAPER)
     wins = [
@@ -208,11 +205,6 @@ def _is_highest_in_most(results: Results, method: str) -> bool:
         for rho, mean in series.items()
     ]
     return float(np.mean(wins)) > 0.5
-
-
-def _leads_everywhere(results: Results, method: str, other: str, design: str) -> bool:
-    found = leads(results, method, other, "rho", design=design).values()
-    return all(one.mean > 3 * one.error for one in found)
 
 
 def _safe_leads(results: Results, method: str, others: Sequence[str]) -> list[Lead]:
@@ -237,7 +229,7 @@ PAPER_FINDINGS = (
         Finding(
             f"{LABELS[method]} changes with rho by at most {HARDLY} points",
             f"Section 5.2 ({number})",
-            lambda results, method=method: _hardly_changes(results, method),
+            lambda results, method=method: hardly_changes(results, method, HARDLY, "rho", **PAPER),
         )
         for method, number in {"best_test": 2, "ewma": 2, "gw": 3}.items()
     ),
@@ -273,15 +265,15 @@ AIMS = (
     Finding(
         "Pooled: LocalMA, frozen is above DirectModel, frozen at every rho",
         "aim",
-        lambda results: _leads_everywhere(results, "frozen", "direct", "pooled"),
+        lambda results: leads_everywhere(results, "frozen", "direct", "rho", **POOLED),
     ),
     *(
         Finding(
             f"{design.capitalize()}: LocalMA, frozen is above the same gate over "
             f"{LABELS[f'frozen_{control}']}",
             "control",
-            lambda results, design=design, control=control: _leads_everywhere(
-                results, "frozen", f"frozen_{control}", design
+            lambda results, design=design, control=control: leads_everywhere(
+                results, "frozen", f"frozen_{control}", "rho", design=design
             ),
         )
         for design in DESIGNS
@@ -307,19 +299,24 @@ def notes(results: Results) -> list[str]:
     ]
 
 
+DRAWN = (
+    "auto_own", "direct", "auto", "frozen", "frozen_classes", "gw", "ewma",
+    "tuned", "direct_tuned", "best_test",
+)  # fmt: skip
+
+
 def draw_over_rho(results: Results, folder: Path) -> list[Path]:
     """Accuracy over rho, in both designs."""
-    methods = ("auto_own", "direct", "auto", "frozen", "frozen_classes", "gw", "ewma")
-    more = ("tuned", "direct_tuned", "best_test")
-    figure, panels = subplots(1, 2, sharey=True)
-    for axes, design in zip(panels.flat, DESIGNS, strict=True):
-        named = {method: LABELS[method] for method in (*methods, *more)}
-        draw_lines(axes, results, named, "accuracy", "rho", design=design)
-        axes.set(title=f"design: {design}", xlabel=r"$\rho$")
-    panels.flat[0].set_ylabel("accuracy on the test part (%)")
-    handles, labels = panels.flat[0].get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside right center", frameon=False)
+    figure = draw_panels(
+        results,
+        {f"design: {design}": {"design": design} for design in DESIGNS},
+        {method: LABELS[method] for method in DRAWN},
+        "accuracy",
+        "rho",
+        side_by_side=True,
+        xlabel=r"$\rho$",
+        ylabel="accuracy on the test part (%)",
+    )
     return save(figure, folder, "toxicity")
 
 

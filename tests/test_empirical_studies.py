@@ -305,7 +305,7 @@ def test_findings_on_rents_wait_for_every_rho():
 
 def test_the_figure_of_rents_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
-    (path,) = rental.draw_panels(results_of_rents(as_the_paper_says), tmp_path)
+    (path,) = rental.draw_figure(results_of_rents(as_the_paper_says), tmp_path)
     assert path.stat().st_size > 10_000
     assert len(rental.DRAWN) <= 7, "there are seven styles that differ in black and white"
 
@@ -496,7 +496,7 @@ def test_the_figure_of_insurance_is_drawn(tmp_path):
         (cell.keys, {f"{m}:deviance": 1.0 + len(m) / cell.keys["n"] for m in cell.methods})
         for cell in insurance.STUDY.cells
     )
-    (path,) = insurance.draw_panels(results, tmp_path)
+    (path,) = insurance.draw_figure(results, tmp_path)
     assert path.stat().st_size > 10_000
 
 

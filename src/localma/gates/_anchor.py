@@ -34,8 +34,17 @@ def anchor_and_scale(
     risk, equal_risk = (
         abs(empirical_risk(loss, y, global_average(w, P), weight)) for w in (weights, equal)
     )
+    return np.asarray(weights, dtype=np.float64), loss_scale(risk, equal_risk)
+
+
+def loss_scale(risk: float, equal_risk: float) -> float:
+    """Scale of a loss, of its risks under the global and under equal weights.
+
+    >>> loss_scale(0.5, 2.0), loss_scale(0.0, 2.0), loss_scale(0.0, 0.0)
+    (0.5, 2e-06, 1.0)
+    """
     scale = max(risk, 1e-6 * equal_risk)
-    return np.asarray(weights, dtype=np.float64), scale if scale > LEAST_SCALE else 1.0
+    return scale if scale > LEAST_SCALE else 1.0
 
 
 def floored(weights: Array) -> Array:

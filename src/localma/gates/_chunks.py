@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from localma.combine import global_average, row_losses
 from localma.errors import InvalidInputError
-from localma.gates._anchor import LEAST_SCALE
+from localma.gates._anchor import loss_scale
 from localma.gates._engine import in_threads
 from localma.gates._packing import LANES, Float32, Float64, Sample, by_output, candidate_order
 from localma.gates._parts import moments, row_slices, weighted_sum
@@ -265,5 +265,4 @@ def large_anchor(
         ]
         sums += [*risks, weight.sum()]
     risk, equal_risk = np.abs(sums[:2] / sums[2])
-    scale = float(max(risk, 1e-6 * equal_risk))
-    return np.asarray(weights, dtype=np.float64), scale if scale > LEAST_SCALE else 1.0
+    return np.asarray(weights, dtype=np.float64), loss_scale(float(risk), float(equal_risk))
