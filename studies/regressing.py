@@ -9,6 +9,9 @@ which to move: a predictor in disguise. Two controls show whether it does: *cons
 numbers in place of the candidates, the 5 % and the 95 % quantile of all that the candidates say of
 the sample; *shuffled* permutes the predictions of each candidate over rows, in the sample and in
 the test part, so that they keep their distribution and know nothing of their row.
+
+Candidates differ by company, and inputs may say little of whose a row is. *Place* adds that to the
+inputs of a gate, or of a model: what locality is worth where it can be seen.
 """
 
 from __future__ import annotations
@@ -51,6 +54,8 @@ CONTROLLED_METHODS = (
     "paper", "paper_free", "gw", "direct",
 )  # fmt: skip
 """Columns of the table of controls."""
+TOLD_METHODS = ("paper_scaled_place", "auto_place", "auto_own_place", "direct_place")
+"""Methods that are told whose a row is."""
 
 LABELS = GATE_LABELS | {
     "paper_scaled": "LocalMA (paper, scaled)",
@@ -64,6 +69,10 @@ LABELS = GATE_LABELS | {
     "paper_scaled_constants": "paper, scaled, on two constants",
     "auto_shuffled": "auto on shuffled candidates",
     "paper_scaled_shuffled": "paper, scaled, on shuffled candidates",
+    "paper_scaled_place": "LocalMA (paper, scaled), told the place",
+    "auto_place": "LocalMA (auto), told the place",
+    "auto_own_place": "LocalMA (auto) + own model, told the place",
+    "direct_place": "DirectModel, told the place",
 }
 
 
@@ -113,7 +122,8 @@ class Trial:
     """One replicate: two parts with the predictions of the candidates, and what may be fitted.
 
     sample, test : the labelled sample and the test part.
-    home : (n_test,), the candidate of the company to which each test row belongs.
+    sample_home, test_home : (n,) and (n_test,), the candidate of the company to which each row
+        belongs.
     kind : what the candidates were before they were fitted; DirectModel and the model of one's
         own are of the same kind.
     loss : that under which weights are learnt and predictions judged.
@@ -122,7 +132,8 @@ class Trial:
 
     sample: Part
     test: Part
-    home: Rows
+    sample_home: Rows
+    test_home: Rows
     kind: Kind
     loss: Loss
     seed: int
@@ -138,9 +149,10 @@ def make_trial(
     candidates = [
         companies.fit(kind(for_candidates), parts.build[builders == name]) for name in names
     ]
-    sample, test = (companies.part(rows, candidates) for rows in (parts.sample, parts.test))
-    home = np.searchsorted(names, companies.company[parts.test])
-    return Trial(sample, test, home, kind, loss, for_gates)
+    used = (parts.sample, parts.test)
+    sample, test = (companies.part(rows, candidates) for rows in used)
+    homes = (np.searchsorted(names, companies.company[rows]) for rows in used)
+    return Trial(sample, test, *homes, kind, loss, for_gates)
 
 
 def fit_weighted(model: Any, X: Array, y: Array, weight: Array | None) -> Any:
@@ -170,9 +182,9 @@ def mean_losses(loss: Loss, part: Part, predictions: Array) -> Array:
 
 def predict(trial: Trial, method: str) -> Array:
     """What a method says of the test part: (n_test,)."""
-    name, _, control = method.rpartition("_")
-    if control in CONTROLLED:
-        return predict(CONTROLLED[control](trial), name)
+    name, _, change = method.rpartition("_")
+    if change in CHANGED:
+        return predict(CHANGED[change](trial), name)
     if method in OWN_WAYS:
         return OWN_WAYS[method](trial)
     return _averaged(
@@ -236,7 +248,7 @@ def _best_on(trial: Trial, judged: Part) -> Array:
 
 
 def _home(trial: Trial) -> Array:
-    return trial.test.P[np.arange(len(trial.home)), trial.home]
+    return trial.test.P[np.arange(len(trial.test_home)), trial.test_home]
 
 
 OWN_WAYS: dict[str, Callable[[Trial], Array]] = {
@@ -261,7 +273,20 @@ def on_shuffled(trial: Trial) -> Trial:
     return _with_predictions(trial, lambda P: rng.permuted(P, axis=0))
 
 
+def told_the_place(trial: Trial) -> Trial:
+    """The same replicate with an input more per company: whether a row is one of its own."""
+    own = np.eye(trial.sample.P.shape[1])
+
+    def told(part: Part, home: Rows) -> Part:
+        return replace(part, X=np.column_stack([part.X, own[home]]))
+
+    sample, test = told(trial.sample, trial.sample_home), told(trial.test, trial.test_home)
+    return replace(trial, sample=sample, test=test)
+
+
 CONTROLLED = {"constants": on_constants, "shuffled": on_shuffled}
+CHANGED = CONTROLLED | {"place": told_the_place}
+"""Last word of a method's name -> how the replicate is changed for it."""
 
 
 def _with_predictions(trial: Trial, change: Callable[[Array], Array]) -> Trial:

@@ -23,6 +23,7 @@ from studies.regressing import (
     CONTROLS,
     LABELS,
     METHODS,
+    TOLD_METHODS,
     Companies,
     Split,
     compare,
@@ -30,6 +31,7 @@ from studies.regressing import (
     on_constants,
     on_shuffled,
     predict,
+    told_the_place,
 )
 from studies.running import Request, missing
 from studies.safety_data import data_folder
@@ -98,7 +100,8 @@ def test_candidates_are_built_on_the_rows_of_their_company_alone():
     first = parts.build[companies.company[parts.build] == "a"]
     by_hand = LinearRegression().fit(companies.X[first], companies.y[first])
     np.testing.assert_allclose(trial.test.P[:, 0], by_hand.predict(companies.X[parts.test]))
-    np.testing.assert_array_equal(trial.home == 0, trial.test.X[:, 0] < 0)
+    np.testing.assert_array_equal(trial.test_home == 0, trial.test.X[:, 0] < 0)
+    np.testing.assert_array_equal(trial.sample_home == 0, trial.sample.X[:, 0] < 0)
 
 
 def test_methods_without_a_gate_by_hand():
@@ -163,6 +166,28 @@ def test_shuffled_candidates_keep_their_values_and_lose_their_rows():
     assert not np.allclose(np.sort(together), np.sort(control.test.P.sum(axis=1)))
 
 
+def test_the_place_of_a_row_is_one_input_per_company():
+    trial = linear_trial()
+    told = told_the_place(trial)
+    for before, after in ((trial.sample, told.sample), (trial.test, told.test)):
+        np.testing.assert_array_equal(after.X[:, :2], before.X)
+        np.testing.assert_array_equal(after.X[:, 2], before.X[:, 0] < 0)
+        np.testing.assert_array_equal(after.X[:, 2:].sum(axis=1), 1.0)
+        assert after.P is before.P
+
+
+def test_told_the_place_a_gate_trusts_the_home_candidate():
+    trial = linear_trial()
+    # Without the input that says whose a row is, nothing else does.
+    blind = replace(
+        trial,
+        sample=replace(trial.sample, X=trial.sample.X[:, 1:]),
+        test=replace(trial.test, X=trial.test.X[:, 1:]),
+    )
+    losses = compare(blind, ("auto", "auto_place"))
+    assert losses["auto_place"] < 0.1 * losses["auto"]
+
+
 def test_a_gate_on_shuffled_candidates_is_worse_than_on_real_ones():
     losses = compare(linear_trial(), ("auto", "auto_shuffled"))
     assert losses["auto"] < 0.2 * losses["auto_shuffled"]
@@ -222,8 +247,9 @@ def test_a_split_has_the_shares_of_the_paper(beijing):
 @pytest.mark.parametrize("kind", list(rental.KINDS))
 def test_rental_in_miniature(beijing, kind):
     keys = {**RHO, "candidates": kind}
-    metrics = rental.STUDY.replicate(keys, 0, METHODS + CONTROLS)
-    assert {name.partition(":")[0] for name in metrics} == {*METHODS, *CONTROLS}
+    methods = (*METHODS, *CONTROLS, *TOLD_METHODS)
+    metrics = rental.STUDY.replicate(keys, 0, methods)
+    assert {name.partition(":")[0] for name in metrics} == set(methods)
     assert metrics["best_test:mspe"] <= metrics["best_sample:mspe"]
     assert metrics["home:mspe"] < metrics["gw:mspe"]
     assert metrics["auto:mspe"] < metrics["auto_shuffled:mspe"]
