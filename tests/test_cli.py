@@ -200,6 +200,16 @@ def test_semicolons_part_columns_too(inside, tmp_path):
     assert files.read(tmp_path / "t.csv").equals(files.read(inside / "new.csv"))
 
 
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_numbers_with_a_decimal_comma(inside, tmp_path, in_parts):
+    text = (inside / "new.csv").read_text().replace(",", ";").replace(".", ",")
+    (tmp_path / "t.csv").write_text(text)
+    path, expected = tmp_path / "t.csv", files.read(inside / "new.csv")
+    table = pa.concat_tables(files.parts(path)) if in_parts else files.read(path)
+    assert table.equals(expected)
+    assert "double" in {str(column.type) for column in table.columns}
+
+
 def test_json_is_alone_on_standard_output(tmp_path):
     table = make_table(120)
     rents = pa.array([None if k < 8 else v for k, v in enumerate(table["rent"].to_pylist())])

@@ -12,8 +12,8 @@ from localma.candidates import Candidate
 from localma.cli.app import AsJson, TableFile, Trust, check_folder, typer, wrong_call
 from localma.cli.pools import read_pool
 from localma.cli.roles import Roles, column_candidates
-from localma.cli.showing import note, print_json, say, show_table
-from localma.cli.tables import read
+from localma.cli.showing import print_json, say, show_table
+from localma.cli.tables import labelled, read
 from localma.encoding import TableEncoder
 from localma.errors import InvalidInputError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
@@ -73,7 +73,7 @@ def fit(
     roles = Roles(target, predictions or (), _split(features), weight, group, time)
     table = read(train)
     roles.check(table.column_names)
-    table = _in_order(_labelled(table, roles), time)
+    table = _in_order(labelled(table, target), time)
     labels = _labels(table[target], task, loss)
     pool = None if models is None else read_pool(models, trust=trust)
     if pool is None:
@@ -94,18 +94,6 @@ def _split(names: list[str] | None) -> list[str] | None:
     if names is None:
         return None
     return [name.strip() for part in names for name in part.split(",") if name.strip()]
-
-
-def _labelled(table: Any, roles: Roles) -> Any:
-    """The rows whose target is known."""
-    missing = table[roles.target].is_null(nan_is_null=True).to_numpy()
-    if missing.all():
-        raise InvalidInputError(
-            f"No row has a target: all {len(missing)} values of {roles.target!r} are missing."
-        )
-    if missing.any():
-        note(f"{missing.sum()} of {len(missing)} rows have no {roles.target!r} and are left out.")
-    return table.filter(~missing) if missing.any() else table
 
 
 def _in_order(table: Any, time: str | None) -> Any:

@@ -17,8 +17,8 @@ from localma.cli.app import (
     typer,
     wrong_call,
 )
-from localma.cli.showing import note, number, print_json, say, show_table, with_error
-from localma.cli.tables import read
+from localma.cli.showing import number, print_json, say, show_table, with_error
+from localma.cli.tables import labelled, read
 from localma.cli.using import column_types, needed, open_model
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
@@ -190,10 +190,7 @@ def _labelled(
     rows = _some_rows(read(table, types), table)
     if name not in rows.column_names:
         raise wrong_call(f"--target: {missing_column(name, rows.column_names)}")
-    missing = rows[name].is_null(nan_is_null=True).to_numpy()
-    if missing.any():
-        note(f"{missing.sum()} of {len(missing)} rows have no {name!r} and are left out.")
-    rows = _some_rows(rows.filter(~missing), table)
+    rows = labelled(rows, name)
     if isinstance(loaded, LocalMARegressor) and not _is_number(rows[name]):
         raise InvalidInputError(
             f"The target {name!r} must hold numbers, as when the model was fitted; in {table} it "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 
 from localma._optional import optional
 from localma.cli.app import wrong_call
+from localma.cli.showing import note
 from localma.errors import InvalidInputError
 
 FORMATS = {
@@ -29,6 +31,8 @@ FORMATS = {
 }
 """What the end of a file's name says about it; CSV and JSON Lines may end in .gz as well."""
 
+LOOKED_AT = 100
+"""So many lines of a CSV file say how its numbers are written."""
 PART_ROWS = 65_536
 PART_BYTES = 16 * 2**20
 NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
@@ -67,6 +71,18 @@ def read(path: Path, types: Types | None = None) -> Any:
         table = csv.read_csv(file, **_csv_options(csv, path, kind, dict(types or {}), None))
         _check_names(table.column_names)
         return table
+
+
+def labelled(table: Any, target: str) -> Any:
+    """The rows whose target is known, at least one; says how many are left out."""
+    missing = table[target].is_null(nan_is_null=True).to_numpy()
+    if missing.all():
+        raise InvalidInputError(
+            f"No row has a target: all {len(missing)} values of {target!r} are missing."
+        )
+    if missing.any():
+        note(f"{missing.sum()} of {len(missing)} rows have no {target!r} and are left out.")
+    return table.filter(~missing) if missing.any() else table
 
 
 def parts(
@@ -123,7 +139,7 @@ def _check_names(names: Sequence[str]) -> None:
 def _csv_options(
     csv: Any, path: Path, kind: str, types: dict[str, Any], columns: Sequence[str] | None
 ) -> dict[str, Any]:
-    header = _header(path)
+    header, *lines = _first_lines(path)
     delimiter = "\t" if kind == "tsv" else ";" if "," not in header and ";" in header else ","
     names = next(split_lines([header.lstrip("\ufeff")], delimiter=delimiter), [])
     wanted = None if columns is None else [name for name in dict.fromkeys(columns) if name in names]
@@ -135,15 +151,27 @@ def _csv_options(
             null_values=NULLS,
             strings_can_be_null=True,
             include_columns=wanted,
+            decimal_point=_decimal_point(lines, delimiter),
         ),
     }
 
 
-def _header(path: Path) -> str:
-    """First line of a text file, packed or not."""
+def _first_lines(path: Path) -> list[str]:
+    """The header and some lines of a text file, packed or not."""
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
-        return str(file.readline()).rstrip("\r\n")
+        return [str(file.readline()).rstrip("\r\n") for _ in range(1 + LOOKED_AT)]
+
+
+def _decimal_point(lines: Sequence[str], delimiter: str) -> str:
+    """Tell whether numbers are written 12.5 or 12,5; where commas separate, they have points.
+
+    >>> _decimal_point(["ab;12,5", "c,d;3"], ";"), _decimal_point(["ab;12.5"], ";")
+    (',', '.')
+    """
+    fields = (field for line in split_lines(lines, delimiter=delimiter) for field in line)
+    with_comma = any(re.fullmatch(r"\s*[+-]?\d*,\d+\s*", field) for field in fields)
+    return "," if with_comma and delimiter != "," else "."
 
 
 def _read_csv(
