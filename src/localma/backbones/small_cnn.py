@@ -17,6 +17,8 @@ class SmallCNN(nn.Module):
     channels : tuple of int
     hidden : int
         Units of the dense layer.
+    dropout : float
+        Share of its inputs that is left out at random in training.
 
     Examples
     --------
@@ -26,7 +28,11 @@ class SmallCNN(nn.Module):
     """
 
     def __init__(
-        self, n_outputs: int, channels: tuple[int, ...] = (32, 64, 64), hidden: int = 128
+        self,
+        n_outputs: int,
+        channels: tuple[int, ...] = (32, 64, 64),
+        hidden: int = 128,
+        dropout: float = 0.5,
     ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
@@ -35,7 +41,7 @@ class SmallCNN(nn.Module):
             layers.append(nn.Conv2d(before, after, 3, padding=1))
             layers += [nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()]
         # Four by four cells whatever the size of the image.
-        layers += [nn.AdaptiveAvgPool2d(4), nn.Flatten()]
+        layers += [nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Dropout(dropout)]
         layers += [nn.Linear(channels[-1] * 16, hidden), nn.ReLU()]
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(hidden, n_outputs)
