@@ -205,7 +205,8 @@ def tiny_cifar(folders, monkeypatch):
     monkeypatch.setattr(cifar10_data, "PIXELS", 32)
     monkeypatch.setattr(cifar10_data, "CHUNK", 100)
     monkeypatch.setattr(cifar10_data, "N_COMPONENTS", 16)
-    monkeypatch.setitem(cifar10.CNN, "n_epochs", 2)
+    monkeypatch.setattr(cifar10, "CNN_EPOCHS", 2)
+    monkeypatch.setattr(cifar10, "CNN_IMAGES", 0)
     for name in ("full", "small"):
         monkeypatch.setitem(cifar10.SIZES, name, cifar10_data.Size(250, 120, 20))
     return folders
