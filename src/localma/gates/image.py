@@ -74,7 +74,8 @@ class ImageGate(EncodedGate):
         Where frozen features are kept, by the content of image and network; else in memory only.
         It may be the folder of `Cached` candidates, whose functions look at it and clean it.
     shrinkage : float
-        At least 0; `inf` gives exactly the global weights. As in `MLPGate`.
+        At least 0; `inf` gives exactly the global weights. As in `MLPGate`. Zero suits a network
+        that starts at random and has thousands of images.
     n_epochs, batch_size, learning_rate, validation_fraction, patience, checkpoint, progress
         Training of the whole network, as in `TorchGate`; `batch_size` serves frozen ones too.
     device : str, optional
