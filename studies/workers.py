@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import joblib
+
 from localma.errors import LocalMAError
 from studies.harness import Keys, Metrics, load_study
 
@@ -128,7 +130,8 @@ def compute_all(
     """
     todo, lock = iter(list(tasks)), threading.Lock()
     failed = threading.Event()
-    threads = max(1, (os.cpu_count() or 1) // n_workers)
+    # Of the cores that this process may use: two runs on a core each must not wait for one another.
+    threads = max(1, joblib.cpu_count() // n_workers)
 
     def work(worker: Worker) -> None:
         while not failed.is_set():
