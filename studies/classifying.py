@@ -167,30 +167,34 @@ class Lead:
         return self.mean > ERRORS * self.error
 
 
-def lead(results: Results, method: str, other: str, **keys: Any) -> Lead:
+def lead(
+    results: Results, method: str, other: str, *, metric: str = "accuracy", **keys: Any
+) -> Lead:
     """Compare two methods in the replicates of a cell that both have run in: the first ones."""
-    ours, theirs = (results.values(name, "accuracy", **keys) for name in (method, other))
+    ours, theirs = (results.values(name, metric, **keys) for name in (method, other))
     n = min(len(ours), len(theirs))
     paired = ours[:n] - theirs[:n]
     error = float(paired.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
     return Lead(float(paired.mean()), error, 100.0 - float(theirs[:n].mean()), n)
 
 
-def leads(results: Results, method: str, other: str, over: str, **keys: Any) -> dict[Any, Lead]:
+def leads(
+    results: Results, method: str, other: str, over: str, *, metric: str = "accuracy", **keys: Any
+) -> dict[Any, Lead]:
     """Leads along a key, in its order; at least one."""
     found = {}
-    for name, metric, cell in results.entries():
+    for name, measured, cell in results.entries():
         place = {k: v for k, v in cell.items() if k != over}
-        if (name, metric, place) == (method, "accuracy", keys) and over in cell:
-            found[cell[over]] = lead(results, method, other, **cell)
+        if (name, measured, place) == (method, metric, keys) and over in cell:
+            found[cell[over]] = lead(results, method, other, metric=metric, **cell)
     if not found:
         raise NotRunError(f"No replicate of {method} in {keys} has been run.")
     return dict(sorted(found.items()))
 
 
-def leads_everywhere(results: Results, method: str, other: str, over: str, **keys: Any) -> bool:
+def leads_everywhere(results: Results, method: str, other: str, over: str, **where: Any) -> bool:
     """Whether a method clearly leads another all along a key."""
-    return all(one.is_clear for one in leads(results, method, other, over, **keys).values())
+    return all(one.is_clear for one in leads(results, method, other, over, **where).values())
 
 
 def hardly_changes(results: Results, method: str, within: float, over: str, **keys: Any) -> bool:
