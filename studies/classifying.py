@@ -181,14 +181,15 @@ def lead(
 def leads(
     results: Results, method: str, other: str, over: str, *, metric: str = "accuracy", **keys: Any
 ) -> dict[Any, Lead]:
-    """Leads along a key, in its order; at least one."""
-    found = {}
-    for name, measured, cell in results.entries():
+    """Leads along a key, in its order, where both have run: at least one."""
+    found, entries = {}, results.entries()
+    for name, measured, cell in entries:
         place = {k: v for k, v in cell.items() if k != over}
-        if (name, measured, place) == (method, metric, keys) and over in cell:
+        runs = (name, measured, place) == (method, metric, keys) and over in cell
+        if runs and (other, metric, cell) in entries:
             found[cell[over]] = lead(results, method, other, metric=metric, **cell)
     if not found:
-        raise NotRunError(f"No replicate of {method} in {keys} has been run.")
+        raise NotRunError(f"No replicate of {method} and {other} in {keys} has been run.")
     return dict(sorted(found.items()))
 
 

@@ -201,8 +201,9 @@ def _falls(results: Results, method: str) -> bool:
 def _is_highest_in_most(results: Results, method: str) -> bool:
     """Whether a method leads all its rivals, in the same replicates, at more than half of rho."""
     against = [leads(results, method, other, "rho", **PAPER) for other in RIVALS[method]]
-    wins = [all(found[rho].mean > 0 for found in against) for rho in against[0]]
-    return float(np.mean(wins)) > 0.5
+    shared = set.intersection(*map(set, against))
+    wins = [all(found[rho].mean > 0 for found in against) for rho in shared]
+    return bool(wins) and float(np.mean(wins)) > 0.5
 
 
 def _safe_leads(results: Results, method: str, others: Sequence[str]) -> list[Lead]:

@@ -168,6 +168,14 @@ def test_a_lead_is_paired_by_replicate():
         leads(results, "a", "b", "rho", heads="half")
 
 
+def test_leads_are_told_where_both_have_run():
+    both, alone = {"a:accuracy": 80.0, "b:accuracy": 79.0}, {"a:accuracy": 85.0}
+    results = Results([({"rho": 0.5}, both), ({"rho": 0.1}, both), ({"rho": 0.9}, alone)])
+    assert list(leads(results, "a", "b", "rho")) == [0.1, 0.5]
+    with pytest.raises(NotRunError):
+        leads(results, "a", "c", "rho")
+
+
 # --- images --------------------------------------------------------------------------------------
 
 
