@@ -296,13 +296,15 @@ def as_the_paper_says(method, rho, candidates):
     local = 0.06 + 0.01 * (rho - 0.5) ** 2 if candidates == "networks" else direct * 1.02
     if candidates == "forests":
         local += 0.003 * (rho > 0.85)  # it rises at the end
+    if method.endswith("_place"):
+        return 0.5 * direct if method == "direct_place" else 0.4 * min(local, direct)
     return curves.get(method, local)
 
 
 def test_the_shapes_that_the_paper_describes_agree_with_its_words():
     results = results_of_rents(as_the_paper_says)
     verdicts = {f.words: f.verdict(results) for f in rental.STUDY.findings}
-    assert len(verdicts) == 6 * (2 + 3 * 3) + 7
+    assert len(verdicts) == 6 * (2 + 3 * 3) + 5 + 7
     behind = f"{LABELS['auto_own']} is in no cell behind DirectModel"
     for words, verdict in verdicts.items():
         # In these curves LocalMA is 2 % behind forests, which the paper allows and we do not.

@@ -98,7 +98,7 @@ class ImageGate(EncodedGate):
     >>> light = np.linspace(0, 1, 40)
     >>> images = np.ones((40, 8, 8, 3)) * light[:, None, None, None]
     >>> P, y = np.stack([light < 0.5, light > 0.5], axis=1)[:, :, None] * 1.0, np.ones((40, 1))
-    >>> gate = ImageGate(n_epochs=30, batch_size=8, learning_rate=0.003, random_state=0)
+    >>> gate = ImageGate(shrinkage=0, batch_size=8, learning_rate=0.003, random_state=0)
     >>> gate = gate.fit(images, P, y, loss=squared_error())
     >>> gate.predict_weights(images[[2, -3]]).argmax(axis=1).tolist()
     [0, 1]
