@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -132,7 +131,7 @@ def make_parser() -> argparse.ArgumentParser:
     running.add_argument("--cells", help="only these, such as 'setting=S1|S2,n=100'")
     running.add_argument("--methods", help="only these, such as paper,gw,ewma")
     running.add_argument("--quick", action="store_true", help="two replicates of the quick cells")
-    running.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    running.add_argument("--workers", type=int, default=Request.workers)
     preparing = add("prepare", "compute what a study keeps outside the repository, once")
     preparing.add_argument("--size", default="full", help="'small' for what --quick needs")
     add("table", "print the tables of a study, published figures beside ours")

@@ -182,15 +182,14 @@ def leads(
     results: Results, method: str, other: str, over: str, *, metric: str = "accuracy", **keys: Any
 ) -> dict[Any, Lead]:
     """Leads along a key, in its order, where both have run: at least one."""
-    found, entries = {}, results.entries()
-    for name, measured, cell in entries:
-        place = {k: v for k, v in cell.items() if k != over}
-        runs = (name, measured, place) == (method, metric, keys) and over in cell
-        if runs and (other, metric, cell) in entries:
-            found[cell[over]] = lead(results, method, other, metric=metric, **cell)
+    found = {
+        cell[over]: lead(results, method, other, metric=metric, **cell)
+        for cell in results.cells_along(over, method, metric, **keys)
+        if results.has_run(other, metric, **cell)
+    }
     if not found:
         raise NotRunError(f"No replicate of {method} and {other} in {keys} has been run.")
-    return dict(sorted(found.items()))
+    return found
 
 
 def leads_everywhere(results: Results, method: str, other: str, over: str, **where: Any) -> bool:
@@ -214,16 +213,9 @@ def lead_over_best(
 ) -> list[str]:
     """One line: the lead of a method over the best of some others, along a key."""
     points = []
-    cells = [k for name, metric, k in results.entries() if (name, metric) == (method, "accuracy")]
-    for cell in sorted(
-        (c for c in cells if over in c and {k: v for k, v in c.items() if k != over} == keys),
-        key=lambda c: c[over],
-    ):
-        there = [
-            name
-            for name in others
-            if name != method and (name, "accuracy", cell) in results.entries()
-        ]
+    rivals = [name for name in others if name != method]
+    for cell in results.cells_along(over, method, "accuracy", **keys):
+        there = [name for name in rivals if results.has_run(name, "accuracy", **cell)]
         if there:
             best = max(there, key=lambda name: results.mean(name, "accuracy", **cell))
             one = lead(results, method, best, **cell)

@@ -32,7 +32,7 @@ class Results:
     def values(self, method: str, metric: str, **keys: Any) -> Array:
         """Values of a metric over the replicates: (R,)."""
         entry = (method, metric, frozenset(keys.items()))
-        if entry not in self._values:
+        if not self.has_run(method, metric, **keys):
             raise NotRunError(f"No replicate of {method}:{metric} in {keys} has been run.")
         return self._values[entry]
 
@@ -42,19 +42,26 @@ class Results:
 
     def series(self, method: str, metric: str, over: str, **keys: Any) -> dict[Any, float]:
         """Means along one key, in increasing order of that key."""
-        points = {}
-        for found_method, found_metric, where in self._values:
-            found = dict(where)
-            position = found.pop(over, None)
-            if position is not None and (found_method, found_metric, found) == (
-                method,
-                metric,
-                keys,
-            ):
-                points[position] = self.mean(method, metric, **dict(where))
+        cells = self.cells_along(over, method, metric, **keys)
+        points = {cell[over]: self.mean(method, metric, **cell) for cell in cells}
         if len(points) < 2:
             raise NotRunError(f"No series of {method}:{metric} over {over} in {keys} has been run.")
-        return dict(sorted(points.items()))
+        return points
+
+    def cells_along(self, over: str, method: str, metric: str, **keys: Any) -> list[dict[str, Any]]:
+        """Keys of the cells that differ by one key and have been run, in its increasing order."""
+        found = [
+            cell
+            for name, measured, cell in self.entries()
+            if (name, measured) == (method, metric)
+            and over in cell
+            and cell == keys | {over: cell[over]}
+        ]
+        return sorted(found, key=lambda cell: cell[over])
+
+    def has_run(self, method: str, metric: str, **keys: Any) -> bool:
+        """Whether there is a replicate of a metric."""
+        return (method, metric, frozenset(keys.items())) in self._values
 
     def entries(self) -> list[tuple[str, str, dict[str, Any]]]:
         """Every (method, metric, keys) that has been run."""

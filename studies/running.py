@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+import joblib
 
 from studies.harness import Cell, Study, load_study
 from studies.storage import Replicates, Store
@@ -32,7 +33,7 @@ class Request:
     where: Mapping[str, tuple[str, ...]] | None = None
     methods: tuple[str, ...] | None = None
     quick: bool = False
-    workers: int = os.cpu_count() or 1
+    workers: int = joblib.cpu_count()
 
     def picks(self, cell: Cell) -> bool:
         """Whether a cell is wanted."""

@@ -12,9 +12,10 @@ What differs from the paper, and why:
   from OLaH, another collection with labels of its own (5,216 texts for the paper's 2,011; 40 %
   toxic, where all others have 50 %). Texts that occur twice are dropped.
 - TinyBERT is not to be had here; all-MiniLM-L6-v2, of its kind, stands in for it: six layers of
-  384 units. It was made for English: 64 % of Chinese word pieces are unknown to it. Candidates,
-  the fine-tuned gate and the fine-tuned DirectModel are trained for at most two epochs on the
-  first 64 word pieces; the paper does not say how it trains.
+  384 units. It was made for English: 64 % of Chinese word pieces are unknown to it. Candidates
+  are trained for at most two epochs on the first 64 word pieces; the fine-tuned gate and the
+  fine-tuned DirectModel likewise, or for more epochs where a sample is so small that they would
+  see fewer texts than a candidate did. The paper does not say how it trains.
 - "LocalMA, fine-tuned" is the gate of the paper, `TextGate`, with few replicates at three values
   of rho, since one takes up to half an hour. "LocalMA, frozen" is `MLPGate` on the encoder's mean
   word vectors as they are, with 50 replicates; "auto" is `gate="auto"` on the same. DirectModel is
@@ -153,7 +154,7 @@ def _tuned(trial: Trial, target: Target, size: Size) -> Array:
     constant = "constant" if trial.P.shape[1] == 2 else "gate"
     with checkpoints(f"toxicity/checkpoints/{constant}-{trial.seed}") as folder:
         texts = replace(trial, inputs=list(target.texts))
-        return gated(texts, text_gate(size.tuning, folder))
+        return gated(texts, text_gate(size.tuning_on(len(trial.sample)), folder))
 
 
 def _by_language(trial: Trial, target: Target, size: Size) -> Array:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ Rows = NDArray[np.intp]
 PUBLIC_SOURCE = "textdetox/multilingual_toxicity_dataset"
 PAPER_ENCODER = "huawei-noah/TinyBERT_General_4L_312D"
 MINORITY = ("hi", "he")
+LANGUAGE_ROWS = 5000
+"""Texts of most languages, before duplicates are dropped."""
 CHUNK = 500
 FROZEN_LENGTH = 128
 """Word pieces of a text that a frozen encoder reads."""
@@ -60,6 +62,15 @@ class Size:
 
     rows: int | None = None
     tuning: Tuning = Tuning()
+
+    def tuning_on(self, n: int) -> Tuning:
+        """Training on n texts: as many epochs as candidates have, or more, to see as many texts.
+
+        >>> [Size().tuning_on(n).n_epochs for n in (9000, 5000, 1000)]
+        [2, 2, 10]
+        """
+        seen = self.tuning.n_epochs * (self.rows or LANGUAGE_ROWS)
+        return replace(self.tuning, n_epochs=max(self.tuning.n_epochs, seen // n))
 
 
 @dataclass(frozen=True)
