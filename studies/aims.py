@@ -39,12 +39,10 @@ class Difference:
 
 
 def difference(results: Results, metric: str, method: str, other: str, keys: Keys) -> Difference:
-    """Compare two methods in one cell."""
-    ours, theirs = (results.values(name, metric, **keys) for name in (method, other))
-    if len(ours) != len(theirs) or len(ours) < 2:
-        raise NotRunError(
-            f"{method} and {other} must have run in the same two or more replicates of {keys}."
-        )
+    """Compare two methods in the replicates of a cell that both have run in."""
+    ours, theirs = results.paired(method, other, metric, **keys)
+    if len(ours) < 2:
+        raise NotRunError(f"{method} and {other} must have run in two replicates of {keys}.")
     paired = ours - theirs
     error = float(paired.std(ddof=1) / np.sqrt(len(paired)))
     return Difference(float(paired.mean()), error, float(theirs.mean()))

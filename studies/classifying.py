@@ -170,12 +170,11 @@ class Lead:
 def lead(
     results: Results, method: str, other: str, *, metric: str = "accuracy", **keys: Any
 ) -> Lead:
-    """Compare two methods in the replicates of a cell that both have run in: the first ones."""
-    ours, theirs = (results.values(name, metric, **keys) for name in (method, other))
-    n = min(len(ours), len(theirs))
-    paired = ours[:n] - theirs[:n]
+    """Compare two methods in the replicates of a cell that both have run in."""
+    ours, theirs = results.paired(method, other, metric, **keys)
+    paired, n = ours - theirs, len(ours)
     error = float(paired.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
-    return Lead(float(paired.mean()), error, 100.0 - float(theirs[:n].mean()), n)
+    return Lead(float(paired.mean()), error, 100.0 - float(theirs.mean()), n)
 
 
 def leads(

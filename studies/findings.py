@@ -36,6 +36,12 @@ class Results:
             raise NotRunError(f"No replicate of {method}:{metric} in {keys} has been run.")
         return self._values[entry]
 
+    def paired(self, method: str, other: str, metric: str, **keys: Any) -> tuple[Array, Array]:
+        """Values of two methods in the replicates that both have run in: the first ones."""
+        ours, theirs = (self.values(name, metric, **keys) for name in (method, other))
+        n = min(len(ours), len(theirs))
+        return ours[:n], theirs[:n]
+
     def mean(self, method: str, metric: str, **keys: Any) -> float:
         """Mean of a metric over the replicates."""
         return float(self.values(method, metric, **keys).mean())

@@ -341,7 +341,7 @@ def test_the_figure_of_rents_is_drawn(tmp_path):
 def test_a_quick_run_is_small():
     assert len(missing(rental.STUDY, Request(quick=True), {})) == 36
     assert len(missing(insurance.STUDY, Request(quick=True), {})) == 16
-    assert len(missing(rental.STUDY, Request(), {})) == 5400
+    assert len(missing(rental.STUDY, Request(), {})) == 18 * (100 + 100 + 20) + 18 * 20
     assert len(missing(insurance.STUDY, Request(), {})) == 440
 
 
@@ -362,10 +362,13 @@ def test_differences_are_paired():
     assert found.allowed
 
 
-def test_methods_of_different_replicates_are_not_compared():
-    rows = [({"n": 1}, {"auto:risk": 1.0, "gw:risk": 1.0}), ({"n": 1}, {"auto:risk": 1.0})]
-    with pytest.raises(NotRunError, match="same two or more replicates"):
-        difference(Results(rows), "risk", "auto", "gw", {"n": 1})
+def test_methods_are_compared_in_the_replicates_of_both():
+    both = [({"n": 1}, {"auto:risk": a, "gw:risk": 1.0}) for a in (2.0, 3.0)]
+    alone = ({"n": 1}, {"auto:risk": 90.0})
+    found = difference(Results([*both, alone]), "risk", "auto", "gw", {"n": 1})
+    assert (found.mean, found.error, found.risk) == (1.5, 0.5, 1.0)
+    with pytest.raises(NotRunError, match="two replicates"):
+        difference(Results([both[0], alone]), "risk", "auto", "gw", {"n": 1})
 
 
 def test_more_than_a_percent_and_three_errors_behind_is_not_allowed():
