@@ -22,7 +22,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 from typer.testing import CliRunner  # noqa: E402
 
-from localma import load  # noqa: E402
+from localma import LocalMAClassifier, LocalMARegressor, load  # noqa: E402
 from localma.cli import app  # noqa: E402
 from localma.cli import tables as files  # noqa: E402
 
@@ -331,6 +331,30 @@ def test_classification_by_the_target(tmp_path):
     first = json.loads(scored.read_text().splitlines()[0])
     assert first["p_no"] + first["p_yes"] == pytest.approx(1)
     assert first["prediction"] in ("no", "yes")
+
+
+@pytest.mark.parametrize("codes", [("01", "02"), ("1", "2")])
+def test_labels_with_leading_zeros_are_words(tmp_path, codes):
+    table = label_table(200).select(["x", "p_a", "p_b"])
+    answers = [codes[answer == "yes"] for answer in label_table(200)["answer"].to_pylist()]
+    text = "\ufeff" + "\n".join(
+        ["x,p_a,p_b,answer"]
+        + [
+            f"{row['x']},{row['p_a']},{row['p_b']},{code}"
+            for row, code in zip(table.to_pylist(), answers, strict=True)
+        ]
+    )
+    path, out = tmp_path / "train.csv", tmp_path / "m.localma"
+    path.write_text(text, encoding="utf-8")
+    fit = ["fit", path, "--target", "answer", "--predictions", "p_*", "--gate", "global"]
+    call(*fit, "--out", out)
+    words = codes[0].startswith("0")
+    assert isinstance(load(out), LocalMAClassifier) == words
+    if words:
+        assert load(out).classes_.tolist() == ["01", "02"]
+        call("evaluate", out, path)
+    call(*fit, "--out", out, "--task", "regression")
+    assert isinstance(load(out), LocalMARegressor)
 
 
 def test_time_judges_on_later_rows(tmp_path):

@@ -13,7 +13,7 @@ from localma.cli.app import AsJson, TableFile, Trust, check_folder, typer, wrong
 from localma.cli.pools import read_pool
 from localma.cli.roles import Roles, column_candidates
 from localma.cli.showing import print_json, say, show_table
-from localma.cli.tables import labelled, read
+from localma.cli.tables import labelled, read, types_of_labels
 from localma.encoding import TableEncoder
 from localma.errors import InvalidInputError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
@@ -71,7 +71,7 @@ def fit(
     if gate not in GATES:
         raise wrong_call(f"--gate must be one of {', '.join(GATES)}; received {gate!r}.")
     roles = Roles(target, predictions or (), _split(features), weight, group, time)
-    table = read(train)
+    table = read(train, {} if task == "regression" else types_of_labels(train, target))
     roles.check(table.column_names)
     table = _in_order(labelled(table, target), time)
     labels = _labels(table[target], task, loss)

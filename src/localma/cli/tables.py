@@ -73,6 +73,20 @@ def read(path: Path, types: Types | None = None) -> Any:
         return table
 
 
+def types_of_labels(path: Path, column: str) -> Types:
+    """The type of a column of labels: words, where a CSV file writes them as 01, 02, ..."""
+    arrow = optional("pyarrow", extra="cli")
+    kind = format_of(path)
+    if kind not in ("csv", "tsv"):
+        return {}
+    with _clearly(arrow, path, kind):
+        lines = _first_lines(path)
+    names, *rows = split_lines(lines, delimiter=_delimiter(lines[0], kind))
+    place = names.index(column) if column in names else len(names)
+    coded = any(re.fullmatch(r"0\d+", field) for row in rows for field in row[place : place + 1])
+    return {column: arrow.string()} if coded else {}
+
+
 def labelled(table: Any, target: str) -> Any:
     """The rows whose target is known, at least one; says how many are left out."""
     missing = table[target].is_null(nan_is_null=True).to_numpy()
@@ -140,8 +154,8 @@ def _csv_options(
     csv: Any, path: Path, kind: str, types: dict[str, Any], columns: Sequence[str] | None
 ) -> dict[str, Any]:
     header, *lines = _first_lines(path)
-    delimiter = "\t" if kind == "tsv" else ";" if "," not in header and ";" in header else ","
-    names = next(split_lines([header.lstrip("\ufeff")], delimiter=delimiter), [])
+    delimiter = _delimiter(header, kind)
+    names = next(split_lines([header], delimiter=delimiter), [])
     wanted = None if columns is None else [name for name in dict.fromkeys(columns) if name in names]
     return {
         "read_options": csv.ReadOptions(block_size=PART_BYTES),
@@ -156,10 +170,14 @@ def _csv_options(
     }
 
 
+def _delimiter(header: str, kind: str) -> str:
+    return "\t" if kind == "tsv" else ";" if "," not in header and ";" in header else ","
+
+
 def _first_lines(path: Path) -> list[str]:
     """The header and some lines of a text file, packed or not."""
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
+    with opened(path, "rt", encoding="utf-8-sig") as file:
         return [str(file.readline()).rstrip("\r\n") for _ in range(1 + LOOKED_AT)]
 
 
