@@ -57,7 +57,7 @@ def _record(
     values = results.values(method, metric, **keys)
     name = study.published_as.get(method)
     figure = None if name is None else find(published, method=name, metric=metric, **keys)
-    spread = float(values.std(ddof=1)) if len(values) > 1 else None
+    spread = deviation(values) if len(values) > 1 else None
     table = next((table for table in study.tables if shows(table, method, metric, keys)), None)
     return {
         "study": study.name,
@@ -81,12 +81,21 @@ def shows(table: Table, method: str, metric: str, keys: Mapping[str, Any]) -> bo
     return allowed and metric == table.metric and method in table.methods
 
 
+def deviation(values: np.ndarray) -> float:
+    """Standard deviation over replicates, not a rounding error where they are all alike.
+
+    >>> deviation(np.full(5, 63.2)), deviation(np.array([1.0, 2.0, 3.0]))
+    (0.0, 1.0)
+    """
+    return float(values.std(ddof=1)) if np.ptp(values) > 0 else 0.0
+
+
 def agree(figure: Figure, values: np.ndarray, published_replicates: int = 500) -> bool:
     """Whether a published mean and ours differ by no more than Monte Carlo error and rounding.
 
     The spread is the larger of the two, since that of a few replicates may be small by chance.
     """
-    spread = max(float(values.std(ddof=1)), figure.sd or 0.0)
+    spread = max(deviation(values), figure.sd or 0.0)
     error = spread * np.sqrt(1.0 / len(values) + 1.0 / published_replicates)
     allowed = MONTE_CARLO_ERRORS * error + figure.rounding
     return bool(abs(figure.value - values.mean()) <= allowed * (1 + 1e-9))

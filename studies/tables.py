@@ -12,7 +12,7 @@ from studies.findings import Results
 from studies.harness import Study, Table
 from studies.published import find, load_published
 from studies.storage import Store
-from studies.summary import agree, records, results_of, shows
+from studies.summary import agree, deviation, records, results_of, shows
 
 README = Path(__file__).parent / "README.md"
 DISAGREES = "†"
@@ -85,7 +85,7 @@ def _figure(
     if kind == "published":
         figure = find(load_published(), method=method, metric=table.metric, **keys)
         return "" if figure is None else figure.text
-    if (method, table.metric, dict(keys)) not in results.entries():
+    if not results.has_run(method, table.metric, **keys):
         return ""
     values = results.values(method, table.metric, **keys)
     text = _number(values.mean(), table.digits)
@@ -94,7 +94,7 @@ def _figure(
     name = study.published_as.get(method)
     figure = find(load_published(), method=name, metric=table.metric, **keys)
     mark = DISAGREES if figure is not None and not agree(figure, values) else ""
-    return f"{text} ({_number(values.std(ddof=1), 2)}){mark}"
+    return f"{text} ({_number(deviation(values), 2)}){mark}"
 
 
 def _key(value: str | int | float) -> str:
