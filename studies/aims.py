@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from studies.findings import Finding, NotRunError, Results
+from studies.pairs import beside_best, difference
 from studies.regressing import CONTROLLED, LABELS
-from studies.safety import ERRORS, TOLERANCE
 
 Keys = Mapping[str, Any]
 
@@ -21,56 +20,37 @@ COMPARED = ("paper", "paper_scaled", "gw", "ewma", "direct", "best_test", "best_
 """Methods of which the best is put beside those; the home candidate knows what others do not."""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Mean risk of a method minus that of another, paired by replicate, with its standard error.
-
-    risk : mean risk of the other.
-    """
-
-    mean: float
-    error: float
-    risk: float
-
-    @property
-    def allowed(self) -> bool:
-        """Whether it is at most 1 % of the risk, or three standard errors."""
-        return self.mean <= max(TOLERANCE * self.risk, ERRORS * self.error)
-
-
-def difference(results: Results, metric: str, method: str, other: str, keys: Keys) -> Difference:
-    """Compare two methods in the replicates of a cell that both have run in."""
-    ours, theirs = results.paired(method, other, metric, **keys)
-    if len(ours) < 2:
-        raise NotRunError(f"{method} and {other} must have run in two replicates of {keys}.")
-    paired = ours - theirs
-    error = float(paired.std(ddof=1) / np.sqrt(len(paired)))
-    return Difference(float(paired.mean()), error, float(theirs.mean()))
-
-
-def cells_run(results: Results, metric: str, method: str) -> list[dict[str, Any]]:
-    """Cells in which a method has run; at least one."""
-    cells = [k for m, found, k in results.entries() if (m, found) == (method, metric)]
+def cells_run(results: Results, metric: str, method: str, **where: Any) -> list[dict[str, Any]]:
+    """Cells with some keys in which a method has run; at least one."""
+    cells = [
+        keys
+        for name, found, keys in results.entries()
+        if (name, found) == (method, metric) and where.items() <= keys.items()
+    ]
     if not cells:
-        raise NotRunError(f"No replicate of {method}:{metric} has been run.")
+        raise NotRunError(f"No replicate of {method}:{metric} in {where} has been run.")
     return cells
 
 
-def never_behind(results: Results, metric: str, method: str, others: Sequence[str]) -> bool:
+def never_behind(
+    results: Results, metric: str, method: str, others: Sequence[str], **where: Any
+) -> bool:
     """Whether a method is behind none of the others by more than is allowed, in any cell."""
     return all(
-        difference(results, metric, method, other, keys).allowed
-        for keys in cells_run(results, metric, method)
+        difference(results, metric, method, other, **keys).is_allowed
+        for keys in cells_run(results, metric, method, **where)
         for other in others
     )
 
 
-def ahead_on_average(results: Results, metric: str, method: str, others: Sequence[str]) -> bool:
+def ahead_on_average(
+    results: Results, metric: str, method: str, others: Sequence[str], **where: Any
+) -> bool:
     """Whether the difference to each of the others, in parts of the risk, is below zero."""
-    cells = cells_run(results, metric, method)
+    cells = cells_run(results, metric, method, **where)
 
     def mean_excess(other: str) -> float:
-        found = [difference(results, metric, method, other, keys) for keys in cells]
+        found = [difference(results, metric, method, other, **keys) for keys in cells]
         return float(np.mean([one.mean / one.risk for one in found]))
 
     return all(mean_excess(other) < 0 for other in others)
@@ -79,10 +59,10 @@ def ahead_on_average(results: Results, metric: str, method: str, others: Sequenc
 def ahead_of_control(results: Results, metric: str, control: str) -> bool:
     """Whether `auto` on the candidates is clearly better than on a control, in every cell."""
     found = [
-        difference(results, metric, "auto", f"auto_{control}", keys)
+        difference(results, metric, "auto", f"auto_{control}", **keys)
         for keys in cells_run(results, metric, f"auto_{control}")
     ]
-    return all(one.mean < -ERRORS * one.error for one in found)
+    return all(one.is_clear for one in found)
 
 
 def aims(metric: str) -> tuple[Finding, ...]:
@@ -135,36 +115,9 @@ def against_best(
     method: str,
     others: Sequence[str] = COMPARED,
 ) -> list[str]:
-    """One line per panel: a method's difference to the best of some others, along a key."""
-    lines = []
-    for panel in panels:
-        cells = [
-            keys
-            for found, m, keys in results.entries()
-            if (found, m) == (method, metric) and panel.items() <= keys.items()
-        ]
-        cells.sort(key=lambda keys: keys[over])
-        points = [
-            f"{keys[over]:,}: {words}"
-            for keys in cells
-            if (words := _beside_best(results, metric, method, others, keys))
-        ]
-        if points:
-            place = ", ".join(map(str, panel.values()))
-            lines.append(
-                f"{place}: {LABELS[method]} minus the best other method, in % of its risk, at "
-                f"{over} = {'; '.join(points)}"
-            )
-    return lines
-
-
-def _beside_best(
-    results: Results, metric: str, method: str, others: Sequence[str], keys: Keys
-) -> str | None:
-    try:
-        best = min(others, key=lambda other: results.mean(other, metric, **keys))
-        found = difference(results, metric, method, best, keys)
-    except NotRunError:
-        return None
-    percent, error = 100 * found.mean / found.risk, 100 * found.error / found.risk
-    return f"{percent:+.2f} ± {error:.2f} ({LABELS[best]})"
+    """One line per panel: a method beside the best of some others, along a key."""
+    return [
+        line
+        for panel in panels
+        for line in beside_best(results, metric, method, others, LABELS, over, **panel)
+    ]

@@ -3,11 +3,11 @@
 Accuracy is in per cent of the test rows.
 
 A gate with enough freedom could ignore what its candidates say and use them as labels between
-which to choose: a classifier in disguise. Three controls show whether it does, each with the very
-gate that learns from the real candidates:
+which to choose: a classifier in disguise. Controls, each with the very gate that learns from the
+real candidates, show whether it does (*classes*), and what it uses of what candidates say:
 
 - *classes*: one constant candidate per class, sure of it. The gate is then a classifier, of the
-  size of its network.
+  size of its network, and the control is a DirectModel of that network.
 - *means*: each candidate always says the mean of what it says of the sample. It knows which classes
   it was trained on, and nothing of its row.
 - *shuffled*: what the candidates say is permuted over rows, in the sample and in the test part.
@@ -15,7 +15,7 @@ gate that learns from the real candidates:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from localma import CrossFitted, LocalMAClassifier, as_candidate
 from localma.gates import Gate
-from studies.findings import NotRunError, Results
-from studies.safety import ERRORS, TOLERANCE
+from studies.findings import Results
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]
@@ -136,92 +135,10 @@ def on_shuffled(trial: Trial) -> Trial:
 CONTROLLED = {"classes": on_classes, "means": on_means, "shuffled": on_shuffled}
 
 
-@dataclass(frozen=True)
-class Lead:
-    """Mean accuracy of a method minus that of another, in points, with its standard error.
-
-    risk : mean error rate of the other, in per cent; replicates : how many both have run in.
-    """
-
-    mean: float
-    error: float
-    risk: float
-    replicates: int
-
-    def __str__(self) -> str:
-        """In points; a single replicate has no standard error.
-
-        >>> str(Lead(1.25, 0.1, 20.0, 5)), str(Lead(-0.5, 0.0, 20.0, 1))
-        ('+1.25 ± 0.10', '-0.50')
-        """
-        return f"{self.mean:+.2f}" + (f" ± {self.error:.2f}" if self.replicates > 1 else "")
-
-    @property
-    def is_safe(self) -> bool:
-        """Whether a lag is at most 1 % of the error rate, or three standard errors."""
-        return self.mean >= -max(TOLERANCE * self.risk, ERRORS * self.error)
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether it is a lead by more than three standard errors."""
-        return self.mean > ERRORS * self.error
-
-
-def lead(
-    results: Results, method: str, other: str, *, metric: str = "accuracy", **keys: Any
-) -> Lead:
-    """Compare two methods in the replicates of a cell that both have run in."""
-    ours, theirs = results.paired(method, other, metric, **keys)
-    paired, n = ours - theirs, len(ours)
-    error = float(paired.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
-    return Lead(float(paired.mean()), error, 100.0 - float(theirs.mean()), n)
-
-
-def leads(
-    results: Results, method: str, other: str, over: str, *, metric: str = "accuracy", **keys: Any
-) -> dict[Any, Lead]:
-    """Leads along a key, in its order, where both have run: at least one."""
-    found = {
-        cell[over]: lead(results, method, other, metric=metric, **cell)
-        for cell in results.cells_along(over, method, metric, **keys)
-        if results.has_run(other, metric, **cell)
-    }
-    if not found:
-        raise NotRunError(f"No replicate of {method} and {other} in {keys} has been run.")
-    return found
-
-
-def leads_everywhere(results: Results, method: str, other: str, over: str, **where: Any) -> bool:
-    """Whether a method clearly leads another all along a key."""
-    return all(one.is_clear for one in leads(results, method, other, over, **where).values())
-
-
 def hardly_changes(results: Results, method: str, within: float, over: str, **keys: Any) -> bool:
     """Whether mean accuracies along a key are within so many points."""
     means = results.series(method, "accuracy", over, **keys).values()
     return max(means) - min(means) <= within
-
-
-def lead_over_best(
-    results: Results,
-    method: str,
-    others: Sequence[str],
-    labels: dict[str, str],
-    over: str,
-    **keys: Any,
-) -> list[str]:
-    """One line: the lead of a method over the best of some others, along a key."""
-    points = []
-    rivals = [name for name in others if name != method]
-    for cell in results.cells_along(over, method, "accuracy", **keys):
-        there = [name for name in rivals if results.has_run(name, "accuracy", **cell)]
-        if there:
-            best = max(there, key=lambda name: results.mean(name, "accuracy", **cell))
-            one = lead(results, method, best, **cell)
-            points.append(f"{cell[over]}: {one} ({labels[best]})")
-    place = "".join(f"{value}: " for value in keys.values())
-    words = f"{place}{labels[method]} minus the best other method, in points, at {over} = "
-    return [words + "; ".join(points)] if points else []
 
 
 def take(inputs: Any, rows: Rows) -> Any:

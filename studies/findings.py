@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,26 +22,27 @@ class Results:
     """The replicates of a study, asked for by method, metric and keys of a cell."""
 
     def __init__(self, rows: Iterable[tuple[Mapping[str, Any], Mapping[str, float]]]) -> None:
-        lists: dict[Entry, list[float]] = {}
+        """Take a row for each replicate of each cell; one that has not run has no metrics."""
+        self._values: dict[Entry, dict[int, float]] = {}
+        counts: Counter[frozenset[tuple[str, Any]]] = Counter()
         for keys, metrics in rows:
             where = frozenset(keys.items())
             for name, value in metrics.items():
                 method, _, metric = name.partition(":")
-                lists.setdefault((method, metric, where), []).append(value)
-        self._values = {entry: np.array(values) for entry, values in lists.items()}
+                self._values.setdefault((method, metric, where), {})[counts[where]] = value
+            counts[where] += 1
 
     def values(self, method: str, metric: str, **keys: Any) -> Array:
         """Values of a metric over the replicates: (R,)."""
-        entry = (method, metric, frozenset(keys.items()))
-        if not self.has_run(method, metric, **keys):
-            raise NotRunError(f"No replicate of {method}:{metric} in {keys} has been run.")
-        return self._values[entry]
+        return np.array(list(self._by_replicate(method, metric, keys).values()))
 
     def paired(self, method: str, other: str, metric: str, **keys: Any) -> tuple[Array, Array]:
-        """Values of two methods in the replicates that both have run in: the first ones."""
-        ours, theirs = (self.values(name, metric, **keys) for name in (method, other))
-        n = min(len(ours), len(theirs))
-        return ours[:n], theirs[:n]
+        """Values of two methods in the replicates in which both have run: (R,) each."""
+        ours, theirs = (self._by_replicate(name, metric, keys) for name in (method, other))
+        both = [number for number in ours if number in theirs]
+        if not both:
+            raise NotRunError(f"{method} and {other} have run in no replicate of {keys} both.")
+        return np.array([ours[n] for n in both]), np.array([theirs[n] for n in both])
 
     def mean(self, method: str, metric: str, **keys: Any) -> float:
         """Mean of a metric over the replicates."""
@@ -68,6 +70,11 @@ class Results:
     def has_run(self, method: str, metric: str, **keys: Any) -> bool:
         """Whether there is a replicate of a metric."""
         return (method, metric, frozenset(keys.items())) in self._values
+
+    def _by_replicate(self, method: str, metric: str, keys: Mapping[str, Any]) -> dict[int, float]:
+        if not self.has_run(method, metric, **keys):
+            raise NotRunError(f"No replicate of {method}:{metric} in {keys} has been run.")
+        return self._values[method, metric, frozenset(keys.items())]
 
     def entries(self) -> list[tuple[str, str, dict[str, Any]]]:
         """Every (method, metric, keys) that has been run."""

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent / "published"
+REPLICATES = 500
+"""Of the paper's simulations; a table with another number says so."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Figure:
     """One published number, with the table and the keys that say where it stands.
 
     text : as it is printed;
-    sd : what the table has in parentheses; rounding : half a unit of the last digit printed.
+    sd : what the table has in parentheses; rounding : half a unit of the last digit printed;
+    replicates : over how many it is a mean.
     """
 
     table: str
@@ -32,6 +35,7 @@ class Figure:
     value: float
     sd: float | None
     rounding: float
+    replicates: int
 
 
 def parse(text: str) -> tuple[float, float | None, float]:
@@ -59,7 +63,8 @@ def read_tables(path: Path) -> list[Figure]:
             for column, text in zip(table["columns"], row[len(names) :], strict=True):
                 value, sd, rounding = parse(text)
                 here = {**keys, table["column_key"]: column}
-                figures.append(Figure(table["name"], here, text, value, sd, rounding))
+                replicates = table.get("replicates", REPLICATES)
+                figures.append(Figure(table["name"], here, text, value, sd, rounding, replicates))
     return figures
 
 

@@ -5,10 +5,12 @@ predictions of the candidates, which were built on other rows. All methods of a 
 them; what a method gives does not depend on the others.
 
 A gate with enough freedom could ignore what its candidates say and use them as numbers between
-which to move: a predictor in disguise. Two controls show whether it does: *constants* puts two
+which to move: a predictor in disguise. A control shows whether it does: *constants* puts two
 numbers in place of the candidates, the 5 % and the 95 % quantile of all that the candidates say of
-the sample; *shuffled* permutes the predictions of each candidate over rows, in the sample and in
-the test part, so that they keep their distribution and know nothing of their row.
+the sample. Another shows whether it uses what candidates say of a row: *shuffled* permutes the
+predictions of each candidate over rows, in the sample and in the test part, so that they keep their
+distribution and know nothing of their row; no weights can take that noise away. Where even the best
+constant, the *mean of the sample*, does as well, there is nothing to be learnt.
 
 Candidates differ by company, and inputs may say little of whose a row is. *Place* adds that to the
 inputs of a gate, or of a model: what locality is worth where it can be seen.
@@ -45,13 +47,13 @@ METHODS = (
 )  # fmt: skip
 CONTROLS = (
     "auto_constants", "auto_shuffled", "paper_scaled_constants", "paper_scaled_shuffled",
-    "paper_free",
+    "paper_free", "constant",
 )  # fmt: skip
 """Methods of the cells with controls, beside the others."""
 CONTROLLED_METHODS = (
     "auto", "auto_constants", "auto_shuffled",
     "paper_scaled", "paper_scaled_constants", "paper_scaled_shuffled",
-    "paper", "paper_free", "gw", "direct",
+    "paper", "paper_free", "gw", "direct", "constant",
 )  # fmt: skip
 """Columns of the table of controls."""
 TOLD_METHODS = ("paper_scaled_place", "auto_place", "auto_own_place", "direct_place")
@@ -65,14 +67,15 @@ LABELS = GATE_LABELS | {
     "best_test": "BestPTM",
     "best_sample": "BestPTM of the sample",
     "home": "home candidate",
+    "constant": "mean of the sample",
     "auto_constants": "auto on two constants",
     "paper_scaled_constants": "paper, scaled, on two constants",
     "auto_shuffled": "auto on shuffled candidates",
     "paper_scaled_shuffled": "paper, scaled, on shuffled candidates",
-    "paper_scaled_place": "LocalMA (paper, scaled), told the place",
-    "auto_place": "LocalMA (auto), told the place",
-    "auto_own_place": "LocalMA (auto) + own model, told the place",
-    "direct_place": "DirectModel, told the place",
+    "paper_scaled_place": "LocalMA (paper, scaled), told the district",
+    "auto_place": "LocalMA (auto), told the district",
+    "auto_own_place": "LocalMA (auto) + own model, told the district",
+    "direct_place": "DirectModel, told the district",
 }
 
 
@@ -251,12 +254,18 @@ def _home(trial: Trial) -> Array:
     return trial.test.P[np.arange(len(trial.test_home)), trial.test_home]
 
 
+def _mean_of_sample(trial: Trial) -> Array:
+    sample = trial.sample
+    return np.full(len(trial.test.y), np.average(sample.y, weights=sample.sample_weight))
+
+
 OWN_WAYS: dict[str, Callable[[Trial], Array]] = {
     "auto_own": _with_own_model,
     "direct": _direct,
     "best_test": lambda trial: _best_on(trial, trial.test),
     "best_sample": lambda trial: _best_on(trial, trial.sample),
     "home": _home,
+    "constant": _mean_of_sample,
 }
 """Methods that are no gate over the candidates alone."""
 

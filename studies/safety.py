@@ -17,14 +17,13 @@ from localma.gates import Gate
 from localma.losses import get_loss
 from studies.findings import Finding, NotRunError, Results
 from studies.harness import Cell, Study, Table
+from studies.pairs import difference
 from studies.safety_data import DATA_SETS, DataSet, Part, data_folder
 
 Array = NDArray[np.floating]
 Metrics = dict[str, float]
 
 METHODS = ("equal", "global", "local", "paper", "auto")
-TOLERANCE, ERRORS = 0.01, 3.0
-"""Auto may be behind the better constant weights by 1 % of the risk or three standard errors."""
 
 
 def run(keys: Mapping[str, Any], seed: np.random.SeedSequence, methods: Sequence[str]) -> Metrics:
@@ -90,20 +89,21 @@ def row_losses(data: DataSet, model: Any, part: Part) -> Array:
 
 def summary(results: Results, name: str) -> dict[str, Any]:
     """Auto against the better of global and equal, and its verdicts, in one data set."""
-    auto = results.values("auto", "risk", data=name)
-    better = min(("global", "equal"), key=lambda method: results.mean(method, "risk", data=name))
-    difference = auto - results.values(better, "risk", data=name)
-    risk = results.mean(better, "risk", data=name)
-    error = float(difference.std(ddof=1) / np.sqrt(len(difference)))
+    rivals = {
+        other: difference(results, "risk", "auto", other, data=name)
+        for other in ("global", "equal")
+    }
+    better = max(rivals, key=lambda other: rivals[other].mean)
+    found = rivals[better]
     gain = results.values("auto", "gain", data=name)
     clear = np.abs(gain) > 2 * results.values("auto", "gain_error", data=name)
     wrong = clear & (np.sign(gain) != np.sign(results.values("auto", "true_gain", data=name)))
     return {
         "data": name,
         "better": better,
-        "percent": float(100 * difference.mean() / risk),
-        "error": 100 * error / risk,
-        "safe": bool(difference.mean() <= max(TOLERANCE * risk, ERRORS * error)),
+        "percent": 100 * found.mean / found.risk,
+        "error": 100 * found.error / found.risk,
+        "safe": found.is_allowed,
         "claims": int(clear.sum()),
         "wrong": int(wrong.sum()),
     }

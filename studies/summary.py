@@ -24,7 +24,14 @@ MONTE_CARLO_ERRORS = 3.0
 
 def results_of(replicates: Replicates) -> Results:
     """Results of stored replicates."""
-    return Results((json.loads(cell), metrics) for (cell, _), metrics in replicates.items())
+    counts: dict[str, int] = {}
+    for cell, number in replicates:
+        counts[cell] = max(number + 1, counts.get(cell, 0))
+    return Results(
+        (json.loads(cell), replicates.get((cell, number), {}))
+        for cell, count in counts.items()
+        for number in range(count)
+    )
 
 
 def records(study: Study, results: Results) -> list[dict[str, Any]]:
@@ -90,13 +97,13 @@ def deviation(values: np.ndarray) -> float:
     return float(values.std(ddof=1)) if np.ptp(values) > 0 else 0.0
 
 
-def agree(figure: Figure, values: np.ndarray, published_replicates: int = 500) -> bool:
+def agree(figure: Figure, values: np.ndarray) -> bool:
     """Whether a published mean and ours differ by no more than Monte Carlo error and rounding.
 
     The spread is the larger of the two, since that of a few replicates may be small by chance.
     """
     spread = max(deviation(values), figure.sd or 0.0)
-    error = spread * np.sqrt(1.0 / len(values) + 1.0 / published_replicates)
+    error = spread * np.sqrt(1.0 / len(values) + 1.0 / figure.replicates)
     allowed = MONTE_CARLO_ERRORS * error + figure.rounding
     return bool(abs(figure.value - values.mean()) <= allowed * (1 + 1e-9))
 

@@ -17,9 +17,10 @@ from localma.errors import InvalidInputError
 from localma.gates import MLPGate
 from studies import cifar10, cifar10_data, classifying, toxicity, toxicity_data
 from studies.__main__ import main
-from studies.classifying import Trial, accuracy, gated, lead, lead_over_best, leads
+from studies.classifying import Trial, accuracy, gated
 from studies.findings import NotRunError, Results
 from studies.kept import Kept, checkpoints, digest_of
+from studies.pairs import beside_best, clearly_better, difference, differences
 from studies.prepare import prepare
 from studies.running import Request, run
 from studies.storage import Store
@@ -152,28 +153,32 @@ def some_results(**accuracies):
     return Results(rows)
 
 
-def test_a_lead_is_paired_by_replicate():
+def test_of_accuracies_the_error_rates_are_compared():
     results = some_results(a=[80.0, 70.0, 60.0], b=[79.0, 68.0, 57.0])
-    found = lead(results, "a", "b", rho=0.1)
-    assert found.mean == pytest.approx(2.0)
+    found = difference(results, "accuracy", "a", "b", rho=0.1)
+    assert found.mean == pytest.approx(-2.0)
     assert found.error == pytest.approx(1 / np.sqrt(3))
     assert found.risk == pytest.approx(32.0)
-    assert found.is_safe
-    assert not lead(results, "b", "a", rho=0.1).is_safe
+    assert found.is_allowed
+    assert found.is_clear
+    assert not difference(results, "accuracy", "b", "a", rho=0.1).is_allowed
     labels = {"a": "A", "b": "B"}
-    assert lead_over_best(results, "a", ("a", "b"), labels, "rho") == [
-        "A minus the best other method, in points, at rho = 0.1: +2.00 ± 0.58 (B)"
+    assert beside_best(results, "accuracy", "a", ("a", "b"), labels, "rho") == [
+        "error rate of A minus that of the best other method, in points, at rho = 0.1: "
+        "-2.00 ± 0.58 (B)"
     ]
     with pytest.raises(NotRunError):
-        leads(results, "a", "b", "rho", heads="half")
+        differences(results, "accuracy", "a", "b", "rho", heads="half")
 
 
-def test_leads_are_told_where_both_have_run():
+def test_methods_are_compared_where_both_have_run():
     both, alone = {"a:accuracy": 80.0, "b:accuracy": 79.0}, {"a:accuracy": 85.0}
     results = Results([({"rho": 0.5}, both), ({"rho": 0.1}, both), ({"rho": 0.9}, alone)])
-    assert list(leads(results, "a", "b", "rho")) == [0.1, 0.5]
+    assert list(differences(results, "accuracy", "a", "b", "rho")) == [0.1, 0.5]
     with pytest.raises(NotRunError):
-        leads(results, "a", "c", "rho")
+        differences(results, "accuracy", "a", "c", "rho")
+    with pytest.raises(NotRunError, match="two replicates"):
+        clearly_better(results, "accuracy", "a", "b", "rho")
 
 
 # --- images --------------------------------------------------------------------------------------
