@@ -94,13 +94,15 @@ FEW_REPLICATES = 20
 def network(seed: int) -> Any:
     """Give an unfitted network of 32 ReLU units, trained by L-BFGS under an L2 penalty."""
     return _on_standardised(
-        MLPRegressor((32,), solver="lbfgs", alpha=5.0, max_iter=200, random_state=seed)
+        MLPRegressor(
+            hidden_layer_sizes=(32,), solver="lbfgs", alpha=5.0, max_iter=200, random_state=seed
+        )
     )
 
 
 def default_network(seed: int) -> Any:
     """Give an unfitted network of 32 ReLU units, trained as scikit-learn does unless told."""
-    return _on_standardised(MLPRegressor((32,), random_state=seed))
+    return _on_standardised(MLPRegressor(hidden_layer_sizes=(32,), random_state=seed))
 
 
 def _on_standardised(model: Any) -> Any:
