@@ -302,11 +302,16 @@ def _paper_findings() -> list[Finding]:
 
 def notes(results: Results) -> list[str]:
     """`auto` against the best other method, in every cell."""
-    return [
+    fixed = [
+        "The home candidate and whoever is told the district know what others do not, and are not "
+        "among the other methods."
+    ]
+    lines = [
         line
         for method in JUDGED
         for line in against_best(results, "mspe", "rho", (*PANELS, *DEFAULTS), method)
     ]
+    return fixed + lines if lines else []
 
 
 DRAWN = ("paper_scaled", "auto", "auto_own", "gw", "ewma", "direct", "best_test")
