@@ -62,6 +62,7 @@ from studies.classifying import (
     direct,
     gated,
     hardly_changes,
+    some_candidate_right,
     with_own_model,
 )
 from studies.drawing import draw_panels, save
@@ -159,8 +160,7 @@ def _accuracy_of(method: str, trial: Trial, world: World) -> float:
     if method in CANDIDATES:
         return accuracy(trial, trial.P[trial.test, CANDIDATES.index(method)])
     if method == "any":
-        right = trial.P[trial.test].argmax(axis=2) == trial.y[trial.test, np.newaxis]
-        return 100.0 * float(right.any(axis=1).mean())
+        return some_candidate_right(trial)
     return accuracy(trial, WAYS[method](trial, world))
 
 

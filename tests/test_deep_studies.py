@@ -137,6 +137,16 @@ def test_a_model_of_ones_own_joins_by_the_numbers_of_rows():
     assert accuracy(trial, alone) > 97
 
 
+def test_where_all_candidates_are_wrong_no_weights_of_two_classes_are_right():
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet((0.5, 0.5), (300, 3))
+    y = rng.integers(0, 2, 300)
+    trial = Trial(np.zeros((300, 1)), P, y, np.arange(0), np.arange(300), 0)
+    best = np.take_along_axis(P, y[:, np.newaxis, np.newaxis], axis=2).max(axis=1)[:, 0]
+    assert classifying.some_candidate_right(trial) == pytest.approx(100 * (best > 0.5).mean())
+    assert accuracy(trial, P.mean(axis=1)) < classifying.some_candidate_right(trial) < 100
+
+
 def test_a_class_that_the_sample_lacks_has_probability_zero():
     trial = two_halves(200)
     lacking = replace(trial, sample=trial.sample[trial.y[trial.sample] != 2])
