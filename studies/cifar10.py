@@ -35,7 +35,7 @@ What differs from the paper, and why:
   and rho is a share of the other half.
 - At rho = 1 all replicates share one data set, and differ by the seed of the gate alone.
 
-In a cell with the key `size` = small only 5,000 training and 1,000 test images are used, and 10
+In a cell with the key `size` = small only 2,500 training and 1,000 test images are used, and 10
 images of other classes: the miniature that ``--quick`` runs.
 """
 
@@ -73,7 +73,7 @@ from studies.pairs import beside_best, clearly_better, difference, differences
 
 RHOS = tuple(round(0.1 * k, 1) for k in range(1, 11))
 FEW = (0.1, 0.5, 1.0)
-SIZES = {"full": Size(), "small": Size(5000, 1000, 10)}
+SIZES = {"full": Size(), "small": Size(2500, 1000, 10)}
 CNN_REPLICATES = {0.1: 3, 0.5: 2, 1.0: 1}
 CNN = {"batch_size": 64, "learning_rate": 0.002, "shrinkage": 0.0, "patience": 10}
 CNN_EPOCHS, CNN_IMAGES = 30, 400_000
@@ -460,7 +460,7 @@ STUDY = Study(
             {"heads": (None,), "size": (None,), "rho": FEW},
         ),
         Table(
-            "Accuracy (%) in the miniature of 5,000 training and 1,000 test images",
+            "Accuracy (%) in the miniature of 2,500 training and 1,000 test images",
             "accuracy",
             ("rho",),
             SMALL,

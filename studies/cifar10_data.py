@@ -36,7 +36,7 @@ from localma._optional import optional
 from localma.candidates.files import fingerprint
 from localma.errors import InvalidInputError
 from studies.classifying import columns_of
-from studies.kept import Kept, cache_folder
+from studies.kept import Kept, alone_in, cache_folder
 from studies.safety_data import data_folder
 
 Float32 = NDArray[np.float32]
@@ -136,15 +136,19 @@ def all_images() -> Images:
 def find_images() -> Path:
     """Find the file of all images in the cache; it is brought there first if need be."""
     file = cache_folder() / "cifar10" / "cifar10.npz"
-    if file.exists():
-        return file
-    file.parent.mkdir(parents=True, exist_ok=True)
+    if not file.exists():
+        with alone_in(file.parent):
+            if not file.exists():  # another worker may have brought it meanwhile
+                _fetch(file)
+    return file
+
+
+def _fetch(file: Path) -> None:
     script = data_folder() / "cifar10" / "fetch"
     if script.exists():
         subprocess.run([sys.executable, script, file.parent], check=True, stdout=sys.stderr)
     else:
         _download(file)
-    return file
 
 
 def _download(file: Path) -> None:

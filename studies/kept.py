@@ -53,6 +53,15 @@ def checkpoints(name: str) -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process works in a folder, which is made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 class Kept:
     """Arrays that depend on the same settings, by name, in one folder of the cache.
 
@@ -86,8 +95,6 @@ class Kept:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "settings.json").write_text(self._settings)
-        with (self.folder / "lock").open("wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with alone_in(self.folder):
+            (self.folder / "settings.json").write_text(self._settings)
             yield
