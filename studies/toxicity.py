@@ -348,7 +348,7 @@ def draw_over_rho(results: Results, folder: Path) -> list[Path]:
     figure = draw_panels(
         results,
         {f"design: {design}": {"design": design} for design in DESIGNS},
-        {method: LABELS[method] for method in DRAWN},
+        {method: LABELS[method].partition(" (DirectModel")[0] for method in DRAWN},
         "accuracy",
         "rho",
         side_by_side=True,
