@@ -66,7 +66,7 @@ from studies.classifying import (
     with_own_model,
 )
 from studies.drawing import draw_panels, save
-from studies.findings import Finding, NotRunError, Results
+from studies.findings import Finding, Results
 from studies.harness import Cell, Keys, Metrics, Study, Table, grid
 from studies.kept import checkpoints
 from studies.pairs import beside_best, clearly_better, difference, differences
@@ -242,10 +242,7 @@ def _rises(results: Results, method: str) -> bool:
 
 
 def _along_rho(results: Results, method: str) -> dict[float, float]:
-    series = results.series(method, "accuracy", "rho")
-    if not set(AT.get(method, RHOS)) <= set(series):
-        raise NotRunError(f"{method} has not been run at every rho that it is meant for.")
-    return series
+    return results.series(method, "accuracy", "rho", at=AT.get(method, RHOS))
 
 
 def _is_highest(results: Results, method: str) -> bool:

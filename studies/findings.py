@@ -48,12 +48,18 @@ class Results:
         """Mean of a metric over the replicates."""
         return float(self.values(method, metric, **keys).mean())
 
-    def series(self, method: str, metric: str, over: str, **keys: Any) -> dict[Any, float]:
-        """Means along one key, in increasing order of that key."""
+    def series(
+        self, method: str, metric: str, over: str, *, at: Iterable[Any] = (), **keys: Any
+    ) -> dict[Any, float]:
+        """Means along one key, in increasing order of that key; at least at some of its values."""
         cells = self.cells_along(over, method, metric, **keys)
         points = {cell[over]: self.mean(method, metric, **cell) for cell in cells}
-        if len(points) < 2:
-            raise NotRunError(f"No series of {method}:{metric} over {over} in {keys} has been run.")
+        missing = [position for position in at if position not in points]
+        if len(points) < 2 or missing:
+            raise NotRunError(
+                f"No series of {method}:{metric} over {over} in {keys} has been run"
+                + (f" at {missing}." if missing else ".")
+            )
         return points
 
     def cells_along(self, over: str, method: str, metric: str, **keys: Any) -> list[dict[str, Any]]:

@@ -151,10 +151,7 @@ VERY_CLOSE = 1.1
 
 
 def _mspe(results: Results, method: str, panel: Keys) -> dict[float, float]:
-    series = results.series(method, "mspe", "rho", **panel)
-    if set(series) != set(RHOS):
-        raise NotRunError(f"{method} has not been run at every rho in {panel}.")
-    return series
+    return results.series(method, "mspe", "rho", at=RHOS, **panel)
 
 
 def _gap(results: Results, method: str, other: str, panel: Keys) -> dict[float, float]:
