@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -150,6 +151,10 @@ def main() -> int:
     arguments = make_parser().parse_args()
     try:
         arguments.command(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # of `| head`, which has read enough; nor may the last flush complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except LocalMAError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

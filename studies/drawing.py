@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from localma._optional import optional
-from studies.findings import NotRunError, Results
+from studies.findings import NotRunError, Results, standard_error
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "x", "*")
@@ -50,7 +50,7 @@ def draw_lines(
             continue
         values = [results.values(method, metric, **{over: x}, **keys) - above for x in at]
         mean = np.array([v.mean() for v in values])
-        error = np.array([v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else 0.0 for v in values])
+        error = np.nan_to_num([standard_error(v) for v in values])
         axes.plot(at, mean, color=colour, marker=marker, linestyle=dash, ms=4, label=label)
         axes.fill_between(at, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
 

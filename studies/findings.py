@@ -106,6 +106,17 @@ class Finding:
             return "not run yet"
 
 
+def standard_error(values: Array) -> float:
+    """Standard error of a mean over replicates; that of a single one is not known.
+
+    >>> round(standard_error(np.array([1.0, 2.0, 3.0, 6.0])), 4), standard_error(np.array([1.0]))
+    (1.0801, nan)
+    """
+    if len(values) < 2:
+        return float("nan")
+    return float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
 def decreasing(series: Mapping[Any, float]) -> bool:
     """Whether a series goes down at every step.
 

@@ -14,9 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from studies.findings import NotRunError, Results
+from studies.findings import NotRunError, Results, standard_error
 
 TOLERANCE, ERRORS = 0.01, 3.0
 """A method may be behind another by this part of the risk, or so many standard errors."""
@@ -53,7 +51,7 @@ class Difference:
 
         >>> Difference(-0.5, 0.1, 20.0, 5).words(relative=True)
         '-2.50 ± 0.50'
-        >>> Difference(-0.5, 0.0, 20.0, 1).words(relative=False)
+        >>> Difference(-0.5, float("nan"), 20.0, 1).words(relative=False)
         '-0.50'
         """
         scale = 100.0 / self.risk if relative else 1.0
@@ -69,7 +67,7 @@ def difference(results: Results, metric: str, method: str, other: str, **keys: A
     """Compare two methods in the replicates of a cell that both have run in."""
     paired = results.paired(method, other, metric, **keys)
     ours, theirs = (100.0 - part if metric.startswith(RIGHT) else part for part in paired)
-    error = float((ours - theirs).std(ddof=1) / np.sqrt(len(ours))) if len(ours) > 1 else 0.0
+    error = standard_error(ours - theirs)
     return Difference(float((ours - theirs).mean()), error, float(theirs.mean()), len(ours))
 
 

@@ -54,7 +54,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import RandomForestRegressor
@@ -66,7 +65,7 @@ from sklearn.preprocessing import StandardScaler
 from localma.losses import squared_error
 from studies.aims import JUDGED, against_best, ahead_on_average, aims, never_behind
 from studies.drawing import draw_panels, save
-from studies.findings import Finding, NotRunError, Results
+from studies.findings import Finding, NotRunError, Results, standard_error
 from studies.harness import Cell, Keys, Metrics, Study, Table
 from studies.pairs import ERRORS
 from studies.regressing import (
@@ -163,17 +162,13 @@ def _turns(results: Results, method: str, panel: Keys) -> bool:
     """Whether the MSPE rises from some rho to a larger one, and falls, by three standard errors."""
     rhos = list(_mspe(results, method, panel))
     parts = [results.values(method, "mspe", **panel, rho=rho) for rho in rhos]
+    if min(map(len, parts)) < 2:
+        raise NotRunError("A standard error needs two replicates.")
     steps = [
-        (after.mean() - before.mean()) / np.hypot(_standard_error(before), _standard_error(after))
+        (after.mean() - before.mean()) / np.hypot(standard_error(before), standard_error(after))
         for before, after in combinations(parts, 2)
     ]
     return max(steps) > ERRORS and min(steps) < -ERRORS
-
-
-def _standard_error(values: NDArray[np.floating]) -> float:
-    if len(values) < 2:
-        raise NotRunError("A standard error needs two replicates.")
-    return float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def _best_everywhere(results: Results, method: str, panel: Keys, others: Sequence[str]) -> bool:

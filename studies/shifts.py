@@ -18,6 +18,7 @@ from localma import LocalMARegressor
 from localma.gates import Gate
 from studies.findings import Finding, Results
 from studies.harness import Study, Table, grid
+from studies.pairs import difference
 from studies.scenarios import candidates, scenario_2_truth
 
 Array = NDArray[np.floating]
@@ -185,9 +186,8 @@ right at the edge, and outside the joint range but within that of each input."""
 
 def excess(results: Results, name: str, n: int) -> tuple[float, float]:
     """Auto's mean paired difference to global and its standard error, in parts of the risk."""
-    auto, constant = (results.values(m, "risk", shift=name, n=n) for m in ("auto", "global"))
-    difference = (auto - constant) / constant.mean()
-    return float(difference.mean()), float(difference.std(ddof=1) / np.sqrt(len(difference)))
+    found = difference(results, "risk", "auto", "global", shift=name, n=n)
+    return found.mean / found.risk, found.error / found.risk
 
 
 def notes(results: Results) -> list[str]:

@@ -234,6 +234,16 @@ def test_a_killed_study_resumes_to_the_same_bytes(tmp_path):
     assert [r["replicates"] for r in runs] == [len(reported), 200 - len(reported)]
 
 
+def test_a_table_whose_reader_has_gone_ends_quietly():
+    command = [sys.executable, "-m", "studies", "table", "simulations"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (1, b"")
+
+
 # --- storage -------------------------------------------------------------------------------------
 
 KEY = (Cell({"n": 1}, (), 0).identity, 0)
