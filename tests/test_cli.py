@@ -326,11 +326,40 @@ def test_classification_by_the_target(tmp_path):
     model = load(out)
     assert model.classes_.tolist() == ["no", "yes"]
     assert model.notes_["weight"] == "exposure"
+    assert model.notes_["group"] == "shop"
     scored = tmp_path / "scored.jsonl"
     call("predict", out, tmp_path / "train.parquet", "--out", scored)
     first = json.loads(scored.read_text().splitlines()[0])
     assert first["p_no"] + first["p_yes"] == pytest.approx(1)
     assert first["prediction"] in ("no", "yes")
+
+
+def test_groups_of_the_fit_are_those_of_an_evaluation(tmp_path):
+    train, out = tmp_path / "train.parquet", tmp_path / "answer.localma"
+    parquet.write_table(label_table(300), train)
+    call(
+        "fit", train, "--target", "answer", "--predictions", "p_*", "--out", out,
+        "--group", "shop", "--features", "x", "--gate", "global",
+    )  # fmt: skip
+    evaluation = ["evaluate", out, train, "--no-control"]
+    known = json.loads(call(*evaluation, "--json").stdout)
+    assert known["n_groups"] == 12
+    assert "between 12 groups" in call(*evaluation).stdout
+    # A row a group: no other standard error than that between rows.
+    by_row = json.loads(call(*evaluation, "--group", "day", "--json").stdout)
+    assert by_row["n_groups"] == 300
+    refused = call(*evaluation, "--group", "shops", code=2)
+    assert "did you mean 'shop'" in " ".join(refused.stderr.split())
+    without = tmp_path / "without.parquet"
+    parquet.write_table(label_table(300).drop(["shop"]), without)
+    told = call("evaluate", out, without, "--no-control", "--json")
+    assert "this table has no column 'shop'" in " ".join(told.stderr.split())
+    alone = json.loads(told.stdout)
+    assert alone["n_groups"] is None
+    errors = [part["entries"][0]["loss"]["standard_error"] for part in (by_row, alone)]
+    assert errors[0] == pytest.approx(errors[1])
+    call("report", out, train, "--no-control", "--out", tmp_path / "page.html")
+    assert "between 12 groups of rows" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize("codes", [("01", "02"), ("1", "2")])

@@ -76,9 +76,23 @@ def test_blocks_that_agree_within_widen_the_error():
     assert together > 2 * alone
 
 
+@pytest.mark.parametrize("n_groups", [2, 30])
+def test_the_error_is_the_largest_of_rows_and_every_partition(n_groups):
+    rng = np.random.default_rng(0)
+    groups, folds = rng.integers(0, n_groups, size=90), np.arange(90) % 3
+    values = rng.normal(size=n_groups)[groups] + rng.normal(size=90)
+    weight = rng.uniform(0, 2, size=90) * (groups > 0)
+    errors = [mean_and_error(values, weight, *parts)[1] for parts in ((), (groups,), (folds,))]
+    if n_groups == 2:  # the only group that counts says nothing of how groups differ
+        assert np.isnan(errors[1])
+    else:
+        assert mean_and_error(values, weight, folds, groups)[1] == max(errors)
+        assert errors[1] > 1.2 * errors[0]
+
+
 def test_gain_is_paired():
     losses = np.random.default_rng(0).normal(size=30) ** 2
-    gain = locality_gain(losses + 1.0, losses, np.ones(30), np.zeros(30, dtype=int))
+    gain = locality_gain(losses + 1.0, losses, np.ones(30))
     assert gain.value == pytest.approx(1.0)
     assert not gain.standard_error > 1e-12
     assert str(gain).startswith("1 ±")

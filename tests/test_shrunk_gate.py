@@ -274,6 +274,62 @@ class TestSplits:
         ):
             LocalMARegressor(cv=5).fit(X, y[:, 0], predictions=P[:, :, 0], groups=groups % 2)
 
+    @pytest.mark.parametrize(("n", "n_groups"), [(600, 20), (20_000, 10), (20_000, 200)])
+    def test_rows_of_a_group_are_no_independent_draws(self, n, n_groups):
+        # The candidates are as good as each other in truth; a group favours one by chance.
+        rng = np.random.default_rng(1)
+        groups = np.sort(np.arange(n) % n_groups)
+        shift = rng.normal(size=n_groups)[groups]
+        X = np.column_stack([rng.normal(size=n_groups)[groups], rng.normal(size=n)])
+        P = np.column_stack([np.ones(n), -np.ones(n)])
+        y = shift + 0.1 * rng.normal(size=n)
+        told = LocalMARegressor(random_state=0).fit(X, y, predictions=P, groups=groups)
+        untold = LocalMARegressor(random_state=0).fit(X, y, predictions=P)
+        assert untold.locality_gain_.is_clear  # it knows the groups again by their inputs
+        assert untold.locality_gain_.value > 0
+        assert not (told.locality_gain_.is_clear and told.locality_gain_.value > 0)
+
+    @pytest.mark.parametrize("n", [600, 20_000])
+    def test_standard_errors_are_between_groups(self, n):
+        rng = np.random.default_rng(1)
+        groups = np.arange(n) // (n // 100)
+        X = np.column_stack([rng.normal(size=100)[groups], rng.normal(size=n)])
+        P = np.stack([np.ones(n), -np.ones(n)], axis=1)[:, :, np.newaxis]
+        y = (X[:, 0] + rng.normal(size=100)[groups])[:, np.newaxis]
+        folds = list(GroupKFold(5).split(X, groups=groups))
+        told, untold = (
+            ShrunkGate(random_state=0).fit(X, P, y, loss=LOSS, folds=folds, groups=given)
+            for given in (groups, None)
+        )
+        gains = told.locality_gain_, untold.locality_gain_
+        assert gains[0].value == pytest.approx(gains[1].value, rel=0.1)
+        # Folds of whole groups vary as groups do, but for chance; one fold cannot tell.
+        assert gains[0].standard_error > (1.0 if n == 600 else 3.0) * gains[1].standard_error
+
+    def test_names_of_groups_are_as_good_as_numbers(self):
+        X, P, y = local_truth()
+        numbers = np.arange(200) % 9
+        gains = [
+            LocalMARegressor(random_state=0)
+            .fit(X, y[:, 0], predictions=P[:, :, 0], groups=groups)
+            .locality_gain_
+            for groups in (numbers, [f"ward {k}" for k in numbers], list(map(str, numbers)))
+        ]
+        assert gains[0] == gains[1] == gains[2]
+
+    @pytest.mark.parametrize(
+        ("groups", "words"),
+        [
+            ([1, 2], r"for each of the 200 rows .* received an array of shape \(2,\)"),
+            ([None, *range(199)], "1 of 200 rows have none, the first is row 0"),
+            ([*range(198), np.nan, np.nan], "2 of 200 rows have none, the first is row 198"),
+        ],
+    )
+    def test_rows_without_a_group(self, groups, words):
+        X, P, y = local_truth()
+        with pytest.raises(InvalidInputError, match=words):
+            LocalMARegressor().fit(X, y[:, 0], predictions=P[:, :, 0], groups=groups)
+
     def test_too_few_rows(self):
         X, P, y = local_truth(3)
         with pytest.raises(

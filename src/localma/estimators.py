@@ -31,7 +31,7 @@ from localma.candidates.outputs import Task
 from localma.combine import local_average
 from localma.errors import InvalidInputError, unknown_name
 from localma.features import GateFeatures
-from localma.folds import Fold, make_folds
+from localma.folds import DEFAULT_FOLDS, Fold, make_folds, number_groups
 from localma.frames import CONTAINERS, column_names, is_table, n_rows, named_columns
 from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate
 from localma.losses import Loss, check_predictions, check_targets, get_loss, is_registered, try_loss
@@ -47,6 +47,9 @@ GATES: dict[str, Callable[[], Gate]] = {
     "equal": EqualGate,
     "paper": MLPGate.paper,
 }
+
+FEW_GROUPS = 50
+"""With fewer groups all folds judge, however many rows there are."""
 
 
 class _LocalMA(BaseEstimator):
@@ -93,7 +96,9 @@ class _LocalMA(BaseEstimator):
             What the candidates say about X, where they need not run: an array (n, M) or
             (n, M, K), a dict of arrays by name, or a data frame with a column per candidate.
         groups : array of shape (n,), optional
-            Passed to the splitter `cv` wherever rows are split.
+            What each row belongs to, such as a patient: a name or a number. Groups stay whole
+            wherever rows are split (a splitter `cv` of your own is given them), and the standard
+            error of the verdict is between groups, since rows of one are no independent draws.
 
         Returns
         -------
@@ -116,6 +121,9 @@ class _LocalMA(BaseEstimator):
         X = self._check_inputs(X, reset=True, raw=gate.raw_inputs)
         _check_rows(n_rows(X), len(y))
         check_same_index(predictions, X)
+        numbers = None if groups is None else number_groups(groups, len(y))
+        if numbers is not None:
+            _judge_on_enough(gate, numbers)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
             if not sample_weight.any():
@@ -136,7 +144,10 @@ class _LocalMA(BaseEstimator):
         if pool is not None:
             how = {"cv": folds, "groups": groups, "random_state": random}
             P, sample_weight = self._fit_pool(pool, X, y, sample_weight, predictions, how)
-        self._fit_gate(gate, inputs, P, y, sample_weight, folds)
+        judged_by: dict[str, Any] = {"folds": folds}
+        if gate.needs_folds and numbers is not None:
+            judged_by["groups"] = numbers
+        self._fit_gate(gate, inputs, P, y, sample_weight, judged_by)
         return self
 
     def predict_weights(self, X: Any, *, return_support: bool = False) -> Any:
@@ -339,7 +350,7 @@ class _LocalMA(BaseEstimator):
         P: Array,
         y: Any,
         sample_weight: Array | None,
-        folds: list[Fold] | None,
+        judged_by: dict[str, Any],
     ) -> None:
         outputs, targets = self._gate_outputs(P, y)
         self._check_domains(outputs, targets)
@@ -357,7 +368,7 @@ class _LocalMA(BaseEstimator):
             loss=self.loss_,
             sample_weight=sample_weight,
             global_weights=self.global_weights_,
-            folds=folds,
+            **judged_by,
         )
 
     def _check_domains(self, outputs: Array, targets: Array) -> None:
@@ -582,6 +593,12 @@ def _check_rows(n_inputs: int, n_targets: int) -> None:
         raise InvalidInputError(
             f"Weights cannot be learnt from n_samples={n_targets}; pass at least 2 labelled rows."
         )
+
+
+def _judge_on_enough(gate: Gate, groups: NDArray[np.intp]) -> None:
+    """Let all folds judge a sample of few groups; one of them could not say how groups differ."""
+    if isinstance(gate, ShrunkGate) and gate.cv is None and groups.max() + 1 < FEW_GROUPS:
+        gate.set_params(cv=DEFAULT_FOLDS)
 
 
 def _refuse_own_models(pool: Pool) -> None:

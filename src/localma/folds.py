@@ -54,6 +54,36 @@ def make_folds(
     return folds
 
 
+def number_groups(groups: Any, n: int) -> Rows:
+    """Number the groups that n rows belong to from 0, in the order of their names: (n,).
+
+    >>> number_groups(["ward 2", "ward 1", "ward 2"], 3).tolist()
+    [1, 0, 1]
+    """
+    given = np.asarray(groups)
+    if given.shape != (n,):
+        raise InvalidInputError(
+            f"groups must say for each of the {n} rows what it belongs to; received an array of "
+            f"shape {given.shape}. Pass one of shape ({n},)."
+        )
+    is_object = given.dtype == object
+    unknown = np.flatnonzero(
+        [_is_missing(group) for group in given] if is_object else given != given
+    )
+    if len(unknown):
+        raise InvalidInputError(
+            f"Every row must belong to a group; {len(unknown)} of {n} rows have none, the first "
+            f"is row {unknown[0]}. Give each such row a group of its own, or leave it out."
+        )
+    names = given.astype(str) if is_object else given
+    return np.unique(names, return_inverse=True)[1].astype(np.intp)
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, or the NA of pandas, whose comparisons are neither."""
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+
+
 def _as_rows(part: Any, n: int, place: int) -> Rows:
     """Numbers of the rows of one part of a fold, which may be a mask of all rows."""
     rows = np.asarray(part)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from localma.wording import readable
 
 Array = NDArray[np.floating]
+Rows = NDArray[np.intp]
 Rule = Callable[[Array, Array, Array], Array]
 
 TEMPERATURE = 4.0
@@ -76,29 +77,31 @@ RULES: dict[str, Rule] = {
 """How the points of a path are weighted: (L, sample_weight, prior) -> (points,)."""
 
 
-def mean_and_error(
-    values: Array, sample_weight: Array, blocks: NDArray[np.intp] | None = None
-) -> tuple[float, float]:
+def mean_and_error(values: Array, sample_weight: Array, *partitions: Rows) -> tuple[float, float]:
     """Weighted mean and its standard error: (n,), (n,) -> two numbers.
 
-    With blocks (n,), such as folds, the standard error is at least that of the blocks' means:
-    rows of a fold share the models that judged them, and their errors with it.
+    A partition (n,) numbers, from 0, blocks of rows that are no independent draws: folds, whose
+    rows share the models that judged them and their errors with it, or rows of one patient. The
+    standard error is the largest of that between rows and those between the blocks of each
+    partition. It is NaN, unknown, where there is a single row or block.
 
-    >>> mean, error = mean_and_error(np.array([0.0, 2.0]), np.ones(2))
-    >>> mean, round(error, 6)
-    (1.0, 1.0)
+    >>> values, one_patient_each = np.array([0.0, 0.0, 2.0, 2.0]), np.array([0, 0, 1, 1])
+    >>> mean, error = mean_and_error(values, np.ones(4))
+    >>> mean, round(error, 3), mean_and_error(values, np.ones(4), one_patient_each)
+    (1.0, 0.577, (1.0, 1.0))
     """
-    total = sample_weight.sum()
+    total, counted = sample_weight.sum(), sample_weight > 0
     mean = float(sample_weight @ values / total)
-    deviations = sample_weight * (values - mean)
-    error = _error_of_sum(deviations[sample_weight > 0])
-    if blocks is not None:
-        error = max(error, _error_of_sum(_sums(deviations, blocks)))
-    return mean, float(error / total)
+    deviations = (sample_weight * (values - mean))[counted]
+    errors = [_error_of_sum(deviations)]
+    errors += [_error_of_sum(_sums(deviations, blocks[counted])) for blocks in partitions]
+    return mean, float(np.max(errors) / total)
 
 
-def _sums(values: Array, blocks: NDArray[np.intp]) -> Array:
-    return np.array([values[blocks == block].sum() for block in np.unique(blocks)])
+def _sums(values: Array, blocks: Rows) -> Array:
+    """Sum of each block that has rows."""
+    sums: Array = np.bincount(blocks, weights=values).astype(values.dtype, copy=False)
+    return sums[np.bincount(blocks) > 0]
 
 
 def _error_of_sum(parts: Array) -> float:
@@ -139,16 +142,16 @@ def locality_gain(
     global_losses: Array,
     losses: Array,
     sample_weight: Array,
-    blocks: NDArray[np.intp],
+    *partitions: Rows,
     overlap: float = 1.0,
 ) -> LocalityGain:
     """Compare two sets of held-out losses of the same judgements, (judgements,) each.
 
     The losses of the procedure must be nested: what is used on a block was chosen without it.
     (The smallest risk of a path that contains the global gate is never above the global one.)
-    The standard error is multiplied by `overlap`; see `fold_overlap`.
+    The standard error, see `mean_and_error`, is multiplied by `overlap`, see `fold_overlap`.
     """
-    value, error = mean_and_error(global_losses - losses, sample_weight, blocks)
+    value, error = mean_and_error(global_losses - losses, sample_weight, *partitions)
     global_risk, _ = mean_and_error(global_losses, sample_weight)
     risk, _ = mean_and_error(losses, sample_weight)
     return LocalityGain(value, overlap * error, global_risk, risk)

@@ -244,6 +244,61 @@ def test_standard_errors_of_measures_are_those_of_the_bootstrap(step):
         assert metrics[name]["standard_error"] == pytest.approx(spread_of_draws, rel=0.2)
 
 
+def test_standard_errors_between_groups_are_those_of_a_bootstrap_of_groups(step):
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(25), 4)
+    y = step.y + rng.normal(size=25)[groups] + 0.1 * rng.normal(size=100)
+    seen = observe(step.model, step.X, y, groups=[f"patient {k}" for k in groups])
+    part = compare(seen, control=False)
+    assert part["n_groups"] == 25
+    draws = []
+    for _ in range(300):
+        rows = (4 * rng.integers(0, 25, 25)[:, np.newaxis] + np.arange(4)).ravel()
+        draws.append(compare(seen.take(rows), control=False)["entries"][0])
+    told, untold = (
+        evaluate(step.model, step.X, y, groups=given, control=False)["entries"][0]
+        for given in (groups, None)
+    )
+    for name in ("rmse", "mae", "r2"):
+        spread_of_draws = np.std([draw["metrics"][name]["value"] for draw in draws])
+        assert told["metrics"][name]["standard_error"] == pytest.approx(spread_of_draws, rel=0.2)
+    assert told["loss"]["value"] == untold["loss"]["value"]
+    for of in ("loss", "to_model"):
+        assert told[of]["standard_error"] > 1.5 * untold[of]["standard_error"]
+
+
+def test_errors_of_regions_and_bins_are_between_groups(classifier, step):
+    groups = np.repeat(np.arange(10), len(classifier.y) // 10 + 1)[: len(classifier.y)]
+    errors = [
+        reliability(observe(classifier.model, classifier.X, classifier.y, groups=given))["curves"]
+        for given in (None, groups)
+    ]
+    assert errors[0][0]["observed"] == errors[1][0]["observed"]
+    assert errors[0][0]["standard_error"] != errors[1][0]["standard_error"]
+    y, halves = step.y + np.repeat([1.0, -1.0], 50), np.arange(100) // 50
+    seen = observe(step.model, step.X, y, groups=halves)
+    part = region_errors(seen, find_regions(seen))
+    # Each of the two regions is one group, which cannot say how groups differ.
+    assert [region["standard_error"] for region in part["regions"]] == [[None] * 5] * 2
+
+
+def test_control_keeps_groups_whole():
+    # Inputs give the group away, and the group gives the target away, in the sample alone.
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(20), 60)
+    X = rng.normal(size=(20, 2))[groups] + 1e-3 * rng.normal(size=(1200, 2))
+    y = rng.normal(size=20)[groups]
+    model = LocalMARegressor({"zero": lambda X: np.zeros(len(X)), "one": lambda X: X[:, 0]})
+    model = model.set_params(gate="local", random_state=0).fit(X, y)
+    told, untold = (
+        evaluate(model, X, y, groups=given)["entries"][-1]["loss"] for given in (groups, None)
+    )
+    assert untold["value"] < 0.3 * y.var()
+    assert told["value"] > y.var()
+    few = evaluate(model, X, y, groups=groups % 4)["control"]["sentence"]
+    assert few == "There is no control: it needs 5 groups, and there are 4."
+
+
 def test_control_tells_a_predictor_in_disguise_from_a_choice():
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, size=400)

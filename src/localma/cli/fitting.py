@@ -40,7 +40,9 @@ def fit(
     ] = None,
     loss: Annotated[str | None, typer.Option(help="What to minimise; see the guide.")] = None,
     gate: Annotated[str, typer.Option(help=f"One of {', '.join(GATES)}.")] = "auto",
-    group: Annotated[str | None, typer.Option(help="Rows of a group stay in one fold.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Column that says which rows belong together.")
+    ] = None,
     time: Annotated[str | None, typer.Option(help="Judge on rows that come later.")] = None,
     weight: Annotated[str | None, typer.Option(help="Weight of each row, or exposure.")] = None,
     positive: Annotated[
@@ -81,8 +83,8 @@ def fit(
     model = _model(labels, pool, loss=loss, gate=gate, random_state=seed)
     model.cv = folds if time is None else TimeSeriesSplit(folds or 5)
     _fit(model, table, roles, own_columns=models is not None)
-    notes = {"target": target, "table": train.name}
-    save(model, out, notes=notes if weight is None else {**notes, "weight": weight})
+    notes = {"target": target, "table": train.name, "weight": weight, "group": group}
+    save(model, out, notes={key: name for key, name in notes.items() if name is not None})
     report = _report(model, table, out)
     if as_json:
         print_json(report)

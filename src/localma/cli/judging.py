@@ -17,7 +17,7 @@ from localma.cli.app import (
     typer,
     wrong_call,
 )
-from localma.cli.showing import number, print_json, say, show_table, with_error
+from localma.cli.showing import note, number, print_json, say, show_table, with_error
 from localma.cli.tables import labelled, read
 from localma.cli.using import column_types, needed, open_model
 from localma.errors import InvalidInputError
@@ -31,6 +31,14 @@ from localma.persistence import Model
 TargetName = Annotated[
     str | None, typer.Option("--target", help="The target's column; default: as in the fit.")
 ]
+GroupName = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        help="A column that says which rows belong together; default: as in the fit. Standard "
+        "errors are between groups.",
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of the random numbers.")]
 
 
@@ -38,6 +46,7 @@ def evaluate(
     model: ModelFile,
     test: TableFile,
     target: TargetName = None,
+    group: GroupName = None,
     control: Annotated[
         bool, typer.Option(help="Whether to fit the gate over constants, too.")
     ] = True,
@@ -49,8 +58,8 @@ def evaluate(
 
     Example: localma evaluate rent.localma test.csv
     """
-    loaded, X, y, weight = _labelled(model, test, target, trust)
-    found = compare_all(loaded, X, y, sample_weight=weight, control=control, random_state=seed)
+    loaded, X, y, given = _labelled(model, test, target, group, trust)
+    found = compare_all(loaded, X, y, **given, control=control, random_state=seed)
     if as_json:
         print_json(found)
         return
@@ -66,6 +75,8 @@ def evaluate(
     ]
     head = ["", f"mean loss ({found['loss']})", "more than the best", *metrics]
     show_table(f"{found['n_rows']:,} rows of {test.name}", head, body, best=found["best"])
+    if found["n_groups"]:
+        say(f"Standard errors are those between {found['n_groups']:,} groups of rows.")
     say(found["sentence"])
     say(found["control"]["sentence"])
 
@@ -143,6 +154,7 @@ def report(
     test: TableFile,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     target: TargetName = None,
+    group: GroupName = None,
     title: Annotated[str | None, typer.Option(help="What the page is called.")] = None,
     control: Annotated[
         bool, typer.Option(help="Whether to fit the gate over constants, too.")
@@ -157,8 +169,8 @@ def report(
     from localma.report import write  # needs an extra of its own
 
     check_folder(out)
-    loaded, X, y, weight = _labelled(model, test, target, trust)
-    found = summarize(loaded, X, y, sample_weight=weight, control=control, random_state=seed)
+    loaded, X, y, given = _labelled(model, test, target, group, trust)
+    found = summarize(loaded, X, y, **given, control=control, random_state=seed)
     write(found, out, title=title or f"{model.stem} on {test.name}")
     say(found["verdict"])
     say(f"wrote {out}")
@@ -177,9 +189,9 @@ def _opened(model: Path, table: Path, trust: bool) -> tuple[Model, Any]:
 
 
 def _labelled(
-    model: Path, table: Path, target: str | None, trust: bool
-) -> tuple[Model, Any, Any, Any]:
-    """The model, its columns of the table, the targets and the weights of the labelled rows."""
+    model: Path, table: Path, target: str | None, group: str | None, trust: bool
+) -> tuple[Model, Any, Any, dict[str, Any]]:
+    """The model, its columns of the table, the targets, and weights and groups where there are."""
     loaded = open_model(model, trust=trust)
     name = target or loaded.notes_.get("target")
     if name is None:
@@ -199,8 +211,28 @@ def _labelled(
     weight = loaded.notes_.get("weight")
     if weight is not None and weight not in rows.column_names:
         raise InvalidInputError(str(missing_column(weight, rows.column_names)))
-    values = None if weight is None else np.asarray(rows[weight].to_numpy())
-    return loaded, needed(loaded, rows), rows[name].to_numpy(), values
+    columns = {"sample_weight": weight, "groups": _group(loaded, rows, group)}
+    given = {
+        key: np.asarray(rows[column].to_numpy())
+        for key, column in columns.items()
+        if column is not None
+    }
+    return loaded, needed(loaded, rows), rows[name].to_numpy(), given
+
+
+def _group(model: Model, rows: Any, asked: str | None) -> str | None:
+    """The column of groups: the one asked for, or that of the fit where the table has it."""
+    known = rows.column_names
+    if asked is not None and asked not in known:
+        raise wrong_call(f"--group: {missing_column(asked, known)}")
+    fitted = model.notes_.get("group")
+    if asked is None and fitted is not None and fitted not in known:
+        note(
+            f"The model was fitted by groups, and this table has no column {fitted!r}: standard "
+            "errors take its rows for independent. --group names another column."
+        )
+        return None
+    return asked or fitted
 
 
 def _is_number(column: Any) -> bool:

@@ -18,7 +18,14 @@ from localma.combine import row_losses
 from localma.folds import Fold
 from localma.gates._chunks import Chunks, Table, large_anchor
 from localma.gates._engine import compile_loss
-from localma.gates._held_out import HeldOut, Labelled, Members, Point, constant_weights
+from localma.gates._held_out import (
+    HeldOut,
+    Labelled,
+    Members,
+    Point,
+    constant_weights,
+    two_halves,
+)
 from localma.gates._minibatch import BatchTraining, advance
 from localma.gates.mlp import MLPGate, begin, chunks_for
 from localma.selection import fold_overlap
@@ -77,7 +84,7 @@ class HalvedPath:
             else:
                 members[k] = [self.trainings[k][0].gate]
         mixtures = np.stack([self.mixtures[k] for k in range(len(members))])
-        blocks = random.permutation(len(judged)) % 2  # two halves judge for each other
+        blocks = two_halves(data, judged, random)
         overlap = fold_overlap([(len(train), len(judged))])
         return HeldOut(data, mixtures, judged, blocks, [members], overlap)
 

@@ -24,16 +24,28 @@ Rows = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Labelled:
-    """A labelled sample with its predictions: X (n, p), P (n, M, K), y (n, K), weights (n,)."""
+    """A labelled sample with its predictions: X (n, p), P (n, M, K), y (n, K), weights (n,).
+
+    groups : (n,) numbers, from 0, of what each row belongs to; None where each stands for itself.
+    """
 
     X: Any
     P: Array
     y: Array
     sample_weight: Array
     loss: Loss
+    groups: Rows | None = None
 
     @classmethod
-    def of(cls, X: Any, P: Array, y: Array, sample_weight: Array | None, loss: Loss) -> Labelled:
+    def of(
+        cls,
+        X: Any,
+        P: Array,
+        y: Array,
+        sample_weight: Array | None,
+        loss: Loss,
+        groups: Rows | None = None,
+    ) -> Labelled:
         """Collect what a gate is fitted on; rows without weights all weigh one."""
         if sample_weight is not None:
             weight = np.asarray(sample_weight, float)
@@ -41,7 +53,7 @@ class Labelled:
             weight = np.ones(len(y))
         else:
             weight = np.broadcast_to(1.0, len(y))  # which takes no memory
-        return cls(X, P, y, weight, loss)
+        return cls(X, P, y, weight, loss, groups)
 
     @property
     def n_inputs(self) -> int:
@@ -175,9 +187,15 @@ class HeldOut:
         rows = np.concatenate([test for _, test in folds])
         blocks = np.repeat(np.arange(len(folds)), [len(test) for _, test in folds])
         if len(folds) == 1:
-            blocks = random.permutation(len(rows)) % 2  # two halves judge for each other
+            blocks = two_halves(data, rows, random)
         overlap = fold_overlap([(len(train), len(test)) for train, test in folds])
         return cls(data, np.concatenate(mixtures, axis=1), rows, blocks, members, overlap)
+
+    @property
+    def partitions(self) -> tuple[Rows, ...]:
+        """Blocks of judgements that are not independent: (judgements,) each."""
+        groups = self.data.groups
+        return (self.blocks,) if groups is None else (self.blocks, groups[self.rows])
 
     @property
     def sample_weight(self) -> Array:
@@ -193,6 +211,14 @@ class HeldOut:
         """Loss of the points averaged with the given shares, at some judgements."""
         mixture = np.tensordot(shares, self.mixtures[:, judged], axes=1)
         return row_losses(self.data.loss, self.data.y[self.rows[judged]], mixture)
+
+
+def two_halves(data: Labelled, rows: Rows, random: np.random.RandomState) -> Rows:
+    """Which of two halves each row is in, that judge for each other; groups stay whole: (rows,)."""
+    if data.groups is None:
+        return random.permutation(len(rows)) % 2
+    present, place = np.unique(data.groups[rows], return_inverse=True)
+    return (random.permutation(len(present)) % 2)[place]
 
 
 def _mixture(data: Labelled, members: Array | list[Gate], rows: Rows) -> Array:

@@ -43,8 +43,9 @@ class Gate(BaseEstimator, ABC):
     """A function ``x -> w(x)`` on the simplex. Subclasses are final.
 
     A gate that can be shrunk has the parameters `shrinkage` and `random_state`. One that
-    chooses by held-out rows sets `needs_folds`, and is given the folds of the estimator. One whose
-    weights are the same everywhere unsets `needs_inputs`: X may have no column for it to see.
+    chooses by held-out rows sets `needs_folds`, and is given the folds of the estimator, and the
+    numbers `groups` (n,) of what rows belong to where there are such. One whose weights are the
+    same everywhere unsets `needs_inputs`: X may have no column for it to see.
     """
 
     needs_folds: ClassVar[bool] = False

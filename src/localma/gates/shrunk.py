@@ -142,12 +142,17 @@ class ShrunkGate(Gate):
         sample_weight: Array | None = None,
         global_weights: Array | None = None,
         folds: Sequence[Fold] | None = None,
+        groups: NDArray[np.intp] | None = None,
     ) -> Self:
-        """Train the path in every fold, weight its points, and refit those that count."""
+        """Train the path in every fold, weight its points, and refit those that count.
+
+        groups : (n,) numbers, from 0, of what rows belong to, or None. Standard errors are then
+        between groups; folds of one's own making keep them whole.
+        """
         self._check_parameters()
         random = check_random_state(self.random_state)
-        data = Labelled.of(X, P, y, sample_weight, loss)
-        used = _judging(self._use_folds(folds, y, random), data.sample_weight)
+        data = Labelled.of(X, P, y, sample_weight, loss, groups)
+        used = _judging(self._use_folds(folds, data, random), data.sample_weight)
         seeds = self._seeds(len(y), random)
         points = self._points(data.n_inputs, data.n_candidates, data.n_effective, len(y))
         path = None
@@ -361,12 +366,12 @@ class ShrunkGate(Gate):
         return [int(seed) for seed in random.randint(np.iinfo(np.int32).max, size=size)]
 
     def _use_folds(
-        self, folds: Sequence[Fold] | None, y: Array, random: np.random.RandomState
+        self, folds: Sequence[Fold] | None, data: Labelled, random: np.random.RandomState
     ) -> list[Fold]:
+        first = self.holds_out(len(data.y))
         if folds is None:
-            first = self.holds_out(len(y))
-            folds = make_folds(self.cv, y, random_state=random, only_first=first)
-        return list(folds)[:1] if self.holds_out(len(y)) else list(folds)
+            folds = make_folds(self.cv, data.y, data.groups, random_state=random, only_first=first)
+        return list(folds)[:1] if first else list(folds)
 
     def _judge(self, held_out: HeldOut, points: list[Point]) -> None:
         """Weight the points by their held-out losses, and find what the procedure is worth."""
@@ -382,10 +387,10 @@ class ShrunkGate(Gate):
             known = weight[others].sum() > 0
             chosen = rule(L[:, others], weight[others], prior) if known else prior / prior.sum()
             nested[inside] = held_out.losses_of_mixture(chosen, inside)
-        overlap, blocks = held_out.overlap, held_out.blocks
-        self.locality_gain_ = locality_gain(L[reference], nested, weight, blocks, overlap)
+        overlap, parts = held_out.overlap, held_out.partitions
+        self.locality_gain_ = locality_gain(L[reference], nested, weight, *parts, overlap=overlap)
         differences = [
-            overlap * mean_and_error(losses - L[reference], weight, blocks)[1] for losses in L
+            overlap * mean_and_error(losses - L[reference], weight, *parts)[1] for losses in L
         ]
         risks = [mean_and_error(losses, weight)[0] for losses in L]
         self.n_features_in_ = held_out.data.n_inputs

@@ -15,7 +15,6 @@ from localma.inspection.control import Control, fit_control
 from localma.inspection.metrics import CLASSIFICATION, REGRESSION, measured
 from localma.inspection.observed import Model, Observed, observe
 from localma.inspection.plain import plain
-from localma.selection import mean_and_error
 from localma.wording import readable
 
 Array = NDArray[np.floating]
@@ -43,6 +42,7 @@ def evaluate(
     *,
     sample_weight: Any = None,
     predictions: Any = None,
+    groups: Any = None,
     control: bool = True,
     random_state: int = 0,
 ) -> dict[str, Any]:
@@ -54,6 +54,8 @@ def evaluate(
     X, y : n labelled rows that the model was not fitted on
     sample_weight : (n,), optional
     predictions : what the candidates say about X, where they are not to be run here
+    groups : (n,) what each row belongs to, such as a patient, optional; standard errors are then
+        between groups, since rows of one are no independent draws
     control : whether to cross-fit a gate over constants beside them
     random_state : of the control
 
@@ -73,7 +75,8 @@ def evaluate(
     >>> table["best"]
     4
     """
-    seen = observe(model, X, y, sample_weight=sample_weight, predictions=predictions)
+    given = {"sample_weight": sample_weight, "predictions": predictions, "groups": groups}
+    seen = observe(model, X, y, **given)
     return compare(seen, control=control, random_state=random_state)
 
 
@@ -82,7 +85,7 @@ def compare(seen: Observed, *, control: bool = True, random_state: int = 0) -> d
     if seen.y is None:
         raise InvalidInputError("A comparison needs the targets of its rows; y is None.")
     entries = make_entries(seen)
-    losses = [mean_and_error(entry.losses, seen.sample_weight) for entry in entries]
+    losses = [seen.mean_and_error(entry.losses, entry.rows) for entry in entries]
     best = int(np.argmin([value for value, _ in losses]))
     best_candidate = int(np.argmin([value for value, _ in losses[: len(seen.names)]]))
     judged: Control | str = "it was not asked for"
@@ -96,6 +99,7 @@ def compare(seen: Observed, *, control: bool = True, random_state: int = 0) -> d
             "loss": seen.model.loss_.name,
             "metrics": list(_measures(seen)),
             "n_rows": len(seen),
+            "n_groups": None if seen.groups is None else len(np.unique(seen.groups)),
             "best": best,
             "best_candidate": best_candidate,
             "entries": rows,
@@ -130,10 +134,10 @@ def name_of_model(seen: Observed) -> str:
     return "this model" if constant else "local weights"
 
 
-def difference(entry: Entry, other: Entry, sample_weight: Array) -> tuple[float, float]:
+def difference(seen: Observed, entry: Entry, other: Entry) -> tuple[float, float]:
     """Loss of an entry minus that of another, with its standard error, on common rows."""
     common, here, there = np.intersect1d(entry.rows, other.rows, return_indices=True)
-    return mean_and_error(entry.losses[here] - other.losses[there], sample_weight[common])
+    return seen.mean_and_error(entry.losses[here] - other.losses[there], common)
 
 
 def _model(entries: list[Entry]) -> Entry:
@@ -141,19 +145,19 @@ def _model(entries: list[Entry]) -> Entry:
 
 
 def _row(seen: Observed, entry: Entry, best: Entry, model: Entry) -> dict[str, Any]:
-    weight = seen.sample_weight
+    weight, groups = seen.sample_weight[entry.rows], seen.partitions(entry.rows)
     targets = _plain_targets(seen)[entry.rows]
     mixture = entry.mixture if entry.mixture.ndim == 2 else entry.mixture[:, np.newaxis]
     return {
         "kind": entry.kind,
         "name": entry.name,
-        "loss": measured(mean_and_error(entry.losses, weight[entry.rows])),
+        "loss": measured(seen.mean_and_error(entry.losses, entry.rows)),
         "metrics": {
-            name: measured(measure(targets, mixture, weight[entry.rows]))
+            name: measured(measure(targets, mixture, weight, *groups))
             for name, measure in _measures(seen).items()
         },
-        "to_best": _judged(difference(entry, best, weight)),
-        "to_model": _judged(difference(entry, model, weight)),
+        "to_best": _judged(difference(seen, entry, best)),
+        "to_model": _judged(difference(seen, entry, model)),
     }
 
 
@@ -225,8 +229,8 @@ def _control_in_words(gap: dict[str, Any]) -> str:
 
 def _sentence(seen: Observed, entries: list[Entry], best_candidate: int) -> str:
     """The model against the best candidate and the global weights, in words."""
-    weight, model = seen.sample_weight, _model(entries)
-    risk, error = mean_and_error(model.losses, weight)
+    model = _model(entries)
+    risk, error = seen.mean_and_error(model.losses, model.rows)
     candidate = entries[best_candidate]
     against = [f"the best candidate ({candidate.name})" if len(seen.names) > 1 else candidate.name]
     others = [candidate]
@@ -234,7 +238,7 @@ def _sentence(seen: Observed, entries: list[Entry], best_candidate: int) -> str:
         against.append("global weights")
         others.append(next(entry for entry in entries if entry.kind == "global"))
     compared = [
-        _in_words(difference(model, other, weight), name)
+        _in_words(difference(seen, model, other), name)
         for other, name in zip(others, against, strict=True)
     ]
     size = f"{readable(risk)}" if np.isnan(error) else f"{readable(risk)} ± {readable(error, 2)}"

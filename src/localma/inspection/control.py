@@ -29,6 +29,8 @@ CONTROL_ROWS = 3000
 
 CONTROL_FOLDS = 3
 LEAST_ROWS = 30
+LEAST_GROUPS = 5
+"""With fewer, folds of whole groups could not be split again into three."""
 MOST_CLASSES = 50
 
 
@@ -58,11 +60,14 @@ def fit_control(seen: Observed, random_state: int = 0) -> Control | str:
     if n < LEAST_ROWS:
         return f"it needs {LEAST_ROWS} labelled rows, and there are {n}"
     part = seen.take(rows)
+    n_groups = None if part.groups is None else len(np.unique(part.groups))
+    if n_groups is not None and n_groups < LEAST_GROUPS:
+        return f"it needs {LEAST_GROUPS} groups, and there are {n_groups}"
     inputs = part.model.gate_features_.transform(part.X)
     if not isinstance(inputs, np.ndarray) or inputs.ndim != 2:
         return "this gate does not see numbers in columns, and would be trained anew for long"
     outputs = _outputs(part, constants)
-    folds = make_folds(CONTROL_FOLDS, np.arange(n), random_state=random_state)
+    folds = make_folds(CONTROL_FOLDS, np.arange(n), part.groups, random_state=random_state)
     weights = np.empty((n, len(constants)))
     for train, test in folds:
         gate = _same_kind(seen.model.gate_, random_state)
@@ -75,6 +80,7 @@ def fit_control(seen: Observed, random_state: int = 0) -> Control | str:
                 part.targets[train],
                 loss=seen.model.loss_,
                 sample_weight=part.sample_weight[train] if seen.weighted else None,
+                **_groups_for(gate, part, train),
             )
         weights[test] = gate.predict_weights(inputs[test])
     mixture = local_average(weights, np.broadcast_to(constants, (n, *constants.shape)))
@@ -104,6 +110,13 @@ def _outputs(seen: Observed, constants: Array) -> Array:
     if seen.is_classification and seen.model.loss_.name == "cross_entropy":
         return constants[:, seen.observed_classes].T[:, :, np.newaxis]
     return np.tile(constants, (len(seen), 1, 1))
+
+
+def _groups_for(gate: Gate, seen: Observed, rows: NDArray[np.intp]) -> dict[str, Any]:
+    """What a gate that splits its rows must know, to keep groups whole."""
+    if seen.groups is None or not gate.needs_folds:
+        return {}
+    return {"groups": np.unique(seen.groups[rows], return_inverse=True)[1]}
 
 
 def _same_kind(gate: Gate, random_state: int) -> Gate:

@@ -18,10 +18,12 @@ from localma.candidates.labels import listed, unknown_classes
 from localma.combine import global_average, local_average, row_losses
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
+from localma.folds import number_groups
 from localma.frames import n_rows, take_rows
 from localma.gates import ShrunkGate
 from localma.inspection.columns import Feature, read_features
 from localma.losses import check_targets
+from localma.selection import mean_and_error
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]
@@ -36,6 +38,7 @@ class Observed:
     """A fitted model, n rows and, where known, their targets.
 
     X : n rows; y : (n,) or (n, K) or None; sample_weight : (n,); weighted : whether it was given;
+    groups : (n,) numbers, from 0, of what rows belong to, or None;
     given : P of shape (n, M) or (n, M, K), or None where the candidates are to be run;
     index : (n,) positions of the rows among those that were first looked at.
     """
@@ -45,6 +48,7 @@ class Observed:
     y: NDArray[Any] | None
     sample_weight: Array
     weighted: bool
+    groups: Rows | None
     given: Array | None
     index: Rows
 
@@ -159,6 +163,14 @@ class Observed:
         """Weighted mean over rows: (n, ...) -> (...)."""
         return np.average(values, axis=0, weights=self.sample_weight)
 
+    def partitions(self, rows: Rows) -> tuple[Rows, ...]:
+        """Blocks of some rows that are no independent draws: none, or their groups."""
+        return () if self.groups is None else (self.groups[rows],)
+
+    def mean_and_error(self, values: Array, rows: Rows) -> tuple[float, float]:
+        """Weighted mean of what some rows have, and its standard error, between groups if any."""
+        return mean_and_error(values, self.sample_weight[rows], *self.partitions(rows))
+
     def take(self, rows: Rows) -> Observed:
         """Look at some rows only; what was computed already is not computed again."""
         given = self.predictions if "predictions" in vars(self) else self.given
@@ -168,6 +180,7 @@ class Observed:
             None if self.y is None else self.y[rows],
             self.sample_weight[rows],
             self.weighted,
+            None if self.groups is None else self.groups[rows],
             None if given is None else given[rows],
             self.index[rows],
         )
@@ -186,7 +199,13 @@ class Observed:
 
 
 def observe(
-    model: Model, X: Any, y: Any = None, *, sample_weight: Any = None, predictions: Any = None
+    model: Model,
+    X: Any,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    predictions: Any = None,
+    groups: Any = None,
 ) -> Observed:
     """Look at a fitted model over some rows.
 
@@ -197,6 +216,7 @@ def observe(
     y : (n,) or (n, K) targets or labels, optional
     sample_weight : (n,), optional
     predictions : what the candidates say about X, where they are not to be run here
+    groups : (n,) what each row belongs to, optional
 
     Examples
     --------
@@ -222,7 +242,9 @@ def observe(
         )
     target = None if y is None else _target(model, y, n)
     weight = np.ones(n) if sample_weight is None else _weight(sample_weight, n)
-    return Observed(model, X, target, weight, sample_weight is not None, given, np.arange(n))
+    numbers = None if groups is None else number_groups(groups, n)
+    weighted = sample_weight is not None
+    return Observed(model, X, target, weight, weighted, numbers, given, np.arange(n))
 
 
 def _weight(sample_weight: Any, n: int) -> Array:

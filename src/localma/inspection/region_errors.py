@@ -13,7 +13,6 @@ from localma.inspection.observed import Observed
 from localma.inspection.plain import plain
 from localma.inspection.regions import Regions
 from localma.inspection.shown import most_trusted
-from localma.selection import mean_and_error
 
 
 def region_errors(seen: Observed, found: Regions) -> dict[str, Any]:
@@ -40,9 +39,9 @@ def region_errors(seen: Observed, found: Regions) -> dict[str, Any]:
 
 
 def _errors(seen: Observed, entries: list[Entry], rows: NDArray[np.intp]) -> dict[str, Any]:
-    weight, model = seen.sample_weight[rows], entries[-1]
-    risks = [mean_and_error(entry.losses[rows], weight) for entry in entries]
-    gaps = [mean_and_error((entry.losses - model.losses)[rows], weight) for entry in entries]
+    model = entries[-1]
+    risks = [seen.mean_and_error(entry.losses[rows], rows) for entry in entries]
+    gaps = [seen.mean_and_error((entry.losses - model.losses)[rows], rows) for entry in entries]
     return {
         "n": len(rows),
         "best": int(np.argmin([risk for risk, _ in risks])),

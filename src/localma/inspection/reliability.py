@@ -12,7 +12,6 @@ from localma.inspection.comparison import name_of_model
 from localma.inspection.metrics import brier
 from localma.inspection.observed import Observed
 from localma.inspection.plain import plain
-from localma.selection import mean_and_error
 
 Array = NDArray[np.floating]
 
@@ -57,7 +56,7 @@ def _curve(seen: Observed, probabilities: Array, most: int) -> dict[str, Any]:
     weight = seen.sample_weight
     # Bins without weight say nothing.
     used = [b for b in np.unique(place) if weight[place == b].any()]
-    means = [mean_and_error(happened[place == b], weight[place == b]) for b in used]
+    means = [seen.mean_and_error(happened[place == b], np.flatnonzero(place == b)) for b in used]
     centres = [np.average(predicted[place == b], weights=weight[place == b]) for b in used]
     shares = [weight[place == b].sum() / weight.sum() for b in used]
     gaps = [abs(mean - centre) for (mean, _), centre in zip(means, centres, strict=True)]

@@ -22,7 +22,8 @@ order, and "n_others" is 42, or 0 where everybody is named.
                    features: [{name, kind: "numeric" | "categorical" | "date", n_missing,
                                n_distinct}]}                           what the gate may see of X
     comparison    None without y, else
-                  {loss, metrics: [name], n_rows, best: place in entries, best_candidate: place,
+                  {loss, metrics: [name], n_rows, n_groups: int | None,
+                   best: place in entries, best_candidate: place,
                    entries: [{kind: "candidate" | "equal" | "global" | "local" | "control",
                               name,
                               loss: {value, standard_error},
@@ -34,7 +35,8 @@ order, and "n_others" is 42, or 0 where everybody is named.
                   `kind` tells "equal", "global", "local" (the model itself) and "control" apart
                   from candidates of the same name; differences are this entry's loss minus that
                   of the best or of the model, paired by row, so positive is worse. Metrics are
-                  rmse, mae, r2 or accuracy, log_loss, brier.
+                  rmse, mae, r2 or accuracy, log_loss, brier. Standard errors, here and in
+                  region_errors and reliability, are between groups where there are such.
     effects       [effect] (T), one per feature, most important first:
                   {feature, kind, candidates: [C], n_others, labels: [B],
                    centres: [B] | None for categories, counts: [B],
@@ -119,6 +121,7 @@ def summarize(
     *,
     sample_weight: Any = None,
     predictions: Any = None,
+    groups: Any = None,
     features: Sequence[str | int] | None = None,
     max_rows: int = MOST_ROWS,
     control: bool = True,
@@ -133,6 +136,7 @@ def summarize(
     y : (n,) or (n, K), optional; without it there is no comparison
     sample_weight : (n,), optional
     predictions : what the candidates say about X, where they are not to be run here
+    groups : (n,) what each row belongs to, optional; standard errors are then between groups
     features : names, or positions in X, of the features whose effects are wanted; the first two
         make the map. By default the most important ones.
     max_rows : rows, drawn at random, behind effects, map, regions and importance
@@ -153,7 +157,8 @@ def summarize(
     >>> [region["sentence"] for region in summary["regions"]["regions"]]
     ['left is trusted most where x0 <= 0', 'right is trusted most where x0 > 0']
     """
-    seen = observe(model, X, y, sample_weight=sample_weight, predictions=predictions)
+    given = {"sample_weight": sample_weight, "predictions": predictions, "groups": groups}
+    seen = observe(model, X, y, **given)
     judged = seen.y is not None and seen.has_predictions
     # First what needs all rows, so that nobody is asked about a row twice.
     table = compare(seen, control=control, random_state=random_state) if judged else None

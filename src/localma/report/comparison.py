@@ -32,6 +32,7 @@ def comparison(summary: dict[str, Any], styles: Styles) -> dict[str, Any] | None
     return {
         "loss": part["loss"],
         "n_rows": part["n_rows"],
+        "n_groups": part["n_groups"],
         "sentence": part["sentence"],
         "control": part["control"],
         "n_left_out": n_left_out,

@@ -38,6 +38,7 @@ class ComparisonDisplay:
         *,
         sample_weight: Any = None,
         predictions: Any = None,
+        groups: Any = None,
         control: bool = True,
         ax: Any = None,
         random_state: int = 0,
@@ -49,6 +50,7 @@ class ComparisonDisplay:
             y,
             sample_weight=sample_weight,
             predictions=predictions,
+            groups=groups,
             control=control,
             random_state=random_state,
         )

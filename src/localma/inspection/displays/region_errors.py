@@ -47,11 +47,13 @@ class ErrorByRegionDisplay:
         *,
         sample_weight: Any = None,
         predictions: Any = None,
+        groups: Any = None,
         ax: Any = None,
         random_state: int = 0,
     ) -> Self:
         """Find the regions, evaluate everybody in each, and draw it."""
-        seen = observe(model, X, y, sample_weight=sample_weight, predictions=predictions)
+        given = {"sample_weight": sample_weight, "predictions": predictions, "groups": groups}
+        seen = observe(model, X, y, **given)
         found = find_regions(seen.sample(random_state=random_state), random_state=random_state)
         return cls(region_errors(seen, found)).plot(ax=ax)
 

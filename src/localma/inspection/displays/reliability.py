@@ -35,10 +35,12 @@ class ReliabilityDisplay:
         *,
         sample_weight: Any = None,
         predictions: Any = None,
+        groups: Any = None,
         ax: Any = None,
     ) -> Self:
         """Measure the reliability of a classifier, and draw it."""
-        seen = observe(model, X, y, sample_weight=sample_weight, predictions=predictions)
+        given = {"sample_weight": sample_weight, "predictions": predictions, "groups": groups}
+        seen = observe(model, X, y, **given)
         return cls(reliability(seen)).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
