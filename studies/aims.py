@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-import numpy as np
-
-from studies.findings import Finding, NotRunError, Results
-from studies.pairs import beside_best, difference
+from studies.findings import Finding, NotDecidedError, NotRunError, Results
+from studies.pairs import ERRORS, Difference, beside_best, difference, mean_over
 from studies.regressing import CONTROLLED, LABELS
 
 Keys = Mapping[str, Any]
@@ -43,17 +42,45 @@ def never_behind(
     )
 
 
+def mean_difference(
+    results: Results, metric: str, method: str, other: str, **where: Any
+) -> Difference:
+    """Mean over cells of the difference to another method, in parts of its risk."""
+    cells = cells_run(results, metric, method, **where)
+    found = [difference(results, metric, method, other, **keys) for keys in cells]
+    return mean_over(found, relative=True)
+
+
 def ahead_on_average(
     results: Results, metric: str, method: str, others: Sequence[str], **where: Any
 ) -> bool:
-    """Whether the difference to each of the others, in parts of the risk, is below zero."""
-    cells = cells_run(results, metric, method, **where)
+    """Whether a method is ahead of each of the others on average over cells, by three errors.
 
-    def mean_excess(other: str) -> float:
-        found = [difference(results, metric, method, other, **keys) for keys in cells]
-        return float(np.mean([one.mean / one.risk for one in found]))
+    Not decided where it is neither ahead nor behind by as much.
+    """
+    means = [mean_difference(results, metric, method, other, **where) for other in others]
+    if any(one.mean > ERRORS * one.error for one in means):
+        return False
+    if any(one.mean >= -ERRORS * one.error for one in means):
+        raise NotDecidedError(f"{method} is level with another on average.")
+    return True
 
-    return all(mean_excess(other) < 0 for other in others)
+
+def mean_lines(results: Results, metric: str, others: Sequence[str]) -> list[str]:
+    """One line per method that is judged: its mean difference to some others over all cells."""
+    lines = []
+    for method in JUDGED:
+        with suppress(NotRunError):
+            words = [
+                f"{mean_difference(results, metric, method, other).words(relative=True)} % to "
+                f"{LABELS[other]}"
+                for other in others
+            ]
+            lines.append(
+                f"{LABELS[method]}: mean over all cells of the paired difference in risk, in parts "
+                f"of the other's: {', '.join(words)}"
+            )
+    return lines
 
 
 def ahead_of_control(results: Results, metric: str, control: str) -> bool:
@@ -78,7 +105,8 @@ def aims(metric: str) -> tuple[Finding, ...]:
                 lambda results, method=method: never_behind(results, metric, method, constant),
             ),
             Finding(
-                f"{LABELS[method]} is ahead of GW and of EWMA on average over cells",
+                f"{LABELS[method]} is ahead of GW and of EWMA on average over cells, by three "
+                "standard errors",
                 "aim",
                 lambda results, method=method: ahead_on_average(results, metric, method, constant),
             ),
@@ -112,12 +140,8 @@ def against_best(
     metric: str,
     over: str,
     panels: Sequence[Keys],
-    method: str,
     others: Sequence[str] = COMPARED,
-) -> list[str]:
-    """One line per panel: a method beside the best of some others, along a key."""
-    return [
-        line
-        for panel in panels
-        for line in beside_best(results, metric, method, others, LABELS, over, **panel)
-    ]
+) -> str:
+    """A table of the methods that are judged, beside the best of some others in every cell."""
+    named = {", ".join(panel.values()): panel for panel in panels}
+    return beside_best(results, metric, JUDGED, others, LABELS, over, named)

@@ -120,6 +120,13 @@ def some_candidate_right(trial: Trial) -> float:
     return 100.0 * float(right.any(axis=1).mean())
 
 
+def accuracy_where_none_is_right(trial: Trial, said: Array) -> float:
+    """Per cent of those test rows on which all candidates are wrong."""
+    right = trial.P[trial.test].argmax(axis=2) == trial.y[trial.test, np.newaxis]
+    lost = ~right.any(axis=1)
+    return accuracy(replace(trial, test=trial.test[lost]), said[lost])
+
+
 def on_classes(trial: Trial) -> Trial:
     """The same replicate with one constant candidate per class."""
     K = trial.P.shape[2]

@@ -18,6 +18,10 @@ class NotRunError(LookupError):
     """A figure was asked for of which no replicate has been run."""
 
 
+class NotDecidedError(LookupError):
+    """What was run speaks neither for a statement nor against it."""
+
+
 class Results:
     """The replicates of a study, asked for by method, metric and keys of a cell."""
 
@@ -99,9 +103,11 @@ class Finding:
     holds: Callable[[Results], bool]
 
     def verdict(self, results: Results) -> str:
-        """Say "agrees", "does not agree" or "not run yet"."""
+        """Say "agrees", "does not agree", "not decided" or "not run yet"."""
         try:
             return "agrees" if self.holds(results) else "does not agree"
+        except NotDecidedError:
+            return "not decided"
         except NotRunError:
             return "not run yet"
 

@@ -70,6 +70,7 @@ class Study:
 
     published_as : method -> the name under which the paper reports it.
     notes : further lines under the tables, made from the results.
+    comparison : Markdown that puts some methods beside the others, made from the results.
     figures : name -> function of results and a folder that writes pictures and returns their paths.
     """
 
@@ -82,6 +83,7 @@ class Study:
     published_as: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     notes: Callable[[Results], list[str]] = lambda results: []
+    comparison: Callable[[Results], str] = lambda results: ""
     figures: Mapping[str, Callable[[Results, Path], list[Path]]] = field(default_factory=dict)
 
     @property

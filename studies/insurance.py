@@ -39,7 +39,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import SplineTransformer, StandardScaler
 
 from localma.losses import get_loss
-from studies.aims import COMPARED, JUDGED, against_best, aims
+from studies.aims import COMPARED, against_best, aims, mean_lines
 from studies.drawing import draw_panels, save
 from studies.findings import Results
 from studies.harness import Cell, Keys, Metrics, Study, Table
@@ -131,15 +131,6 @@ def run(keys: Keys, seed: np.random.SeedSequence, methods: Sequence[str]) -> Met
         return {f"{method}:deviance": risk for method, risk in compare(trial, methods).items()}
 
 
-def notes(results: Results) -> list[str]:
-    """`auto` against the best other method, in every cell."""
-    return [
-        line
-        for method in JUDGED
-        for line in against_best(results, "deviance", "n", PANELS, method, (*COMPARED, "home"))
-    ]
-
-
 DRAWN = ("paper", "auto", "auto_own", "gw", "ewma", "direct", "best_test")
 
 
@@ -181,6 +172,7 @@ STUDY = Study(
     ),
     labels=LABELS,
     findings=aims("deviance"),
-    notes=notes,
+    notes=lambda results: mean_lines(results, "deviance", ("gw", "ewma", "direct", "home")),
+    comparison=lambda results: against_best(results, "deviance", "n", PANELS, (*COMPARED, "home")),
     figures={"insurance": draw_figure},
 )

@@ -14,7 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from studies.findings import NotRunError, Results, standard_error
+import numpy as np
+from scipy.stats import norm
+from scipy.stats import t as student
+
+from studies.findings import NotDecidedError, NotRunError, Results, standard_error
+from studies.markdown import table
 
 TOLERANCE, ERRORS = 0.01, 3.0
 """A method may be behind another by this part of the risk, or so many standard errors."""
@@ -42,9 +47,13 @@ class Difference:
 
     @property
     def is_clear(self) -> bool:
-        """Whether it is below zero by more than three standard errors."""
+        """Whether it is below zero by three standard errors; by more where replicates are few.
+
+        A standard error from few replicates is itself unsure: Student's distribution says by how
+        many to ask for, for as few errors as three give with many replicates.
+        """
         self._needs_an_error()
-        return self.mean < -ERRORS * self.error
+        return self.mean < -float(student.ppf(norm.cdf(ERRORS), self.replicates - 1)) * self.error
 
     def words(self, *, relative: bool) -> str:
         """In parts of the risk, or as it is; a single replicate has no standard error.
@@ -88,37 +97,83 @@ def differences(
 def clearly_better(
     results: Results, metric: str, method: str, other: str, over: str, **keys: Any
 ) -> bool:
-    """Whether a method is clearly better than another all along a key."""
-    found = differences(results, metric, method, other, over, **keys)
-    return all(one.is_clear for one in found.values())
+    """Whether a method is clearly better than another all along a key; not decided if unclear."""
+    found = differences(results, metric, method, other, over, **keys).values()
+    if all(one.is_clear for one in found):
+        return True
+    if all(one.mean < 0 for one in found):
+        raise NotDecidedError(f"{method} is better than {other}, but not clearly everywhere.")
+    return False
+
+
+def mean_over(found: Sequence[Difference], *, relative: bool) -> Difference:
+    """Mean of the differences of several cells, which are independent draws.
+
+    relative : whether each counts in parts of its risk; the mean is then in such parts, too.
+
+    >>> parts = [Difference(-1.0, 0.3, 10.0, 5), Difference(0.5, 0.4, 10.0, 4)]
+    >>> mean_over(parts, relative=True).words(relative=True)
+    '-2.50 ± 2.50'
+    """
+    scale = np.array([1.0 / one.risk if relative else 1.0 for one in found])
+    mean = float(np.mean([one.mean for one in found] * scale))
+    error = float(np.linalg.norm([one.error for one in found] * scale) / len(found))
+    risk = 1.0 if relative else float(np.mean([one.risk for one in found]))
+    return Difference(mean, error, risk, min(one.replicates for one in found))
+
+
+def best_other(
+    results: Results, metric: str, method: str, others: Sequence[str], **keys: Any
+) -> tuple[str, Difference] | None:
+    """The best of some others in a cell, and the difference to it; None if none has run there."""
+    found = {
+        other: difference(results, metric, method, other, **keys)
+        for other in others
+        if other != method and results.has_run(other, metric, **keys)
+    }
+    return max(found.items(), key=lambda item: item[1].mean) if found else None
 
 
 def beside_best(
     results: Results,
     metric: str,
-    method: str,
+    methods: Sequence[str],
     others: Sequence[str],
     labels: Mapping[str, str],
     over: str,
-    **keys: Any,
-) -> list[str]:
-    """One line: a method beside the best of some others along a key, or none if nothing has run."""
+    panels: Mapping[str, Mapping[str, Any]],
+) -> str:
+    """A table of some methods beside the best of others in every cell, and the mean over cells.
+
+    panels : what a row is called -> keys of its cells, which differ by the key `over`. Empty where
+    nothing has run.
+    """
     relative = not metric.startswith(RIGHT)
-    points = []
-    for cell in results.cells_along(over, method, metric, **keys):
-        found = {
-            other: difference(results, metric, method, other, **cell)
-            for other in others
-            if other != method and results.has_run(other, metric, **cell)
-        }
-        if found:
-            best = max(found, key=lambda other: found[other].mean)
-            words = found[best].words(relative=relative)
-            points.append(f"{cell[over]:,}: {words} ({labels[best]})")
-    what, unit = ("risk", "% of its risk") if relative else ("error rate", "points")
-    place = ", ".join(map(str, keys.values()))
-    line = (
-        f"{place + ': ' if place else ''}{what} of {labels[method]} minus that of the best other "
-        f"method, in {unit}, at {over} = {'; '.join(points)}"
+    rows: dict[tuple[str, str], dict[Any, str]] = {}
+    lines = []
+    for method in methods:
+        all_found = []
+        for name, keys in panels.items():
+            for cell in results.cells_along(over, method, metric, **keys):
+                pair = best_other(results, metric, method, others, **cell)
+                if pair is not None:
+                    all_found.append(pair[1])
+                    words = f"{pair[1].words(relative=relative)} {labels[pair[0]]}"
+                    rows.setdefault((method, name), {})[cell[over]] = words
+        if all_found:
+            words = mean_over(all_found, relative=relative).words(relative=relative)
+            lines.append(f"{labels[method]} {words} over {len(all_found)} cells")
+    if not rows:
+        return ""
+    places = sorted({place for row in rows.values() for place in row})
+    body = [
+        [labels[method], name, *(row.get(place, "") for place in places)]
+        for (method, name), row in rows.items()
+    ]
+    what, unit = ("Risk", "% of its risk") if relative else ("Error rate", "points")
+    title = (
+        f"**{what} minus that of the best other method of the cell, in {unit}** (on average "
+        f"{'; '.join(lines)}; the best is chosen after the fact)"
     )
-    return [line] if points else []
+    head = ["method", "cells", *(f"{over} = {place:,}" for place in places)]
+    return f"{title}\n\n{table(head, body)}"

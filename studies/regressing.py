@@ -30,6 +30,7 @@ from threadpoolctl import threadpool_limits
 from localma import CrossFitted, LocalMARegressor
 from localma.candidates import Column
 from localma.candidates.crossfitted import weight_argument
+from localma.errors import InvalidInputError
 from localma.gates import Gate, MLPGate
 from localma.losses import Loss
 from studies.methods import GATE_OF
@@ -160,8 +161,15 @@ def make_trial(
 
 def fit_weighted(model: Any, X: Array, y: Array, weight: Array | None) -> Any:
     """Fit a model, with the weights of rows if there are any."""
-    weights = {} if weight is None else {weight_argument(model): weight}
-    return model.fit(X, y, **weights)
+    if weight is None:
+        return model.fit(X, y)
+    argument = weight_argument(model)
+    if argument is None:
+        raise InvalidInputError(
+            f"{type(model).__name__} must take weights of rows, and does not; use another kind of "
+            "candidates, or rows without weights."
+        )
+    return model.fit(X, y, **{argument: weight})
 
 
 def one_thread() -> AbstractContextManager[Any]:
@@ -271,8 +279,12 @@ OWN_WAYS: dict[str, Callable[[Trial], Array]] = {
 
 
 def on_constants(trial: Trial) -> Trial:
-    """The same replicate with two constants in place of the candidates."""
-    two = np.quantile(trial.sample.P, [0.05, 0.95])
+    """The same replicate with two constants in place of the candidates.
+
+    They are the smallest and the largest that any candidate says of the sample: between them the
+    gate reaches whatever an average of the candidates could.
+    """
+    two = np.array([trial.sample.P.min(), trial.sample.P.max()])
     return _with_predictions(trial, lambda P: np.tile(two, (len(P), 1)))
 
 

@@ -63,9 +63,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from localma.losses import squared_error
-from studies.aims import JUDGED, against_best, ahead_on_average, aims, never_behind
+from studies.aims import against_best, ahead_on_average, aims, mean_lines, never_behind
 from studies.drawing import draw_panels, save
-from studies.findings import Finding, NotRunError, Results, standard_error
+from studies.findings import Finding, NotDecidedError, NotRunError, Results, standard_error
 from studies.harness import Cell, Keys, Metrics, Study, Table
 from studies.pairs import ERRORS
 from studies.regressing import (
@@ -145,7 +145,7 @@ def trend(series: Mapping[float, float]) -> float:
 
 
 TENDS = 0.8
-"""A series "tends to" rise if its rank correlation with rho is at least this."""
+"""A series rises if its rank correlation with rho is at least this."""
 VERY_CLOSE = 1.1
 
 
@@ -159,7 +159,10 @@ def _gap(results: Results, method: str, other: str, panel: Keys) -> dict[float, 
 
 
 def _turns(results: Results, method: str, panel: Keys) -> bool:
-    """Whether the MSPE rises from some rho to a larger one, and falls, by three standard errors."""
+    """Whether the MSPE rises from some rho to a larger one, and falls, by three standard errors.
+
+    Not decided where it does neither.
+    """
     rhos = list(_mspe(results, method, panel))
     parts = [results.values(method, "mspe", **panel, rho=rho) for rho in rhos]
     if min(map(len, parts)) < 2:
@@ -168,7 +171,10 @@ def _turns(results: Results, method: str, panel: Keys) -> bool:
         (after.mean() - before.mean()) / np.hypot(standard_error(before), standard_error(after))
         for before, after in combinations(parts, 2)
     ]
-    return max(steps) > ERRORS and min(steps) < -ERRORS
+    rises, falls = max(steps) > ERRORS, min(steps) < -ERRORS
+    if not rises and not falls:
+        raise NotDecidedError(f"The MSPE of {method} hardly changes.")
+    return rises and falls
 
 
 def _best_everywhere(results: Results, method: str, panel: Keys, others: Sequence[str]) -> bool:
@@ -188,12 +194,14 @@ def _findings_of_candidates(panel: dict[str, str]) -> list[Finding]:
     place = ", ".join(panel.values())
     return [
         Finding(
-            f"{place}: (1) the MSPE of DirectModel tends to decrease with rho",
+            f"{place}: (1) the MSPE of DirectModel tends to decrease with rho (rank correlation "
+            f"at most -{TENDS})",
             "Section 5.1",
             lambda results: trend(_mspe(results, "direct", panel)) <= -TENDS,
         ),
         Finding(
-            f"{place}: (2) the MSPE of BestPTM and of EWMA increases with rho",
+            f"{place}: (2) the MSPE of BestPTM and of EWMA increases with rho (rank correlation "
+            f"at least {TENDS})",
             "Section 5.1",
             lambda results: all(
                 trend(_mspe(results, method, panel)) >= TENDS for method in ("best_test", "ewma")
@@ -213,19 +221,21 @@ def _findings_of_weights(panel: dict[str, str], method: str) -> list[Finding]:
     )
     return [
         Finding(
-            f"{place}: (3) the MSPE of {label} and of GW is not monotone in rho",
+            f"{place}: (3) the MSPE of {label} and of GW is not monotone in rho (it rises and "
+            "falls by three standard errors)",
             "Section 5.1",
             lambda results: all(_turns(results, name, panel) for name in (method, "gw")),
         ),
         Finding(
-            f"{place}: (4) the gap between {label} and GW, and EWMA, becomes larger with rho",
+            f"{place}: (4) the gap between {label} and GW, and EWMA, becomes larger with rho "
+            f"(rank correlation at least {TENDS})",
             "Section 5.1",
             lambda results: all(
                 trend(_gap(results, method, other, panel)) >= TENDS for other in ("gw", "ewma")
             ),
         ),
         Finding(
-            f"{place}: (5) {fifth}, at every rho",
+            f"{place}: (5) {fifth}, in the mean at every rho",
             "Section 5.1",
             lambda results: (
                 _order_of_forests(results, method, panel)
@@ -293,17 +303,13 @@ def _paper_findings() -> list[Finding]:
 
 
 def notes(results: Results) -> list[str]:
-    """`auto` against the best other method, in every cell."""
-    fixed = [
+    """Mean differences, and who is not among the other methods."""
+    lines = mean_lines(results, "mspe", ("gw", "ewma", "direct"))
+    fixed = (
         "The home candidate and whoever is told the district know what others do not, and are not "
-        "among the other methods."
-    ]
-    lines = [
-        line
-        for method in JUDGED
-        for line in against_best(results, "mspe", "rho", (*PANELS, *DEFAULTS), method)
-    ]
-    return fixed + lines if lines else []
+        "among the other methods below."
+    )
+    return [*lines, fixed] if lines else []
 
 
 DRAWN = ("paper_scaled", "auto", "auto_own", "gw", "ewma", "direct", "best_test")
@@ -360,5 +366,6 @@ STUDY = Study(
     labels=LABELS,
     findings=(*_paper_findings(), *EXPLANATIONS, *aims("mspe")),
     notes=notes,
+    comparison=lambda results: against_best(results, "mspe", "rho", (*PANELS, *DEFAULTS)),
     figures={"rental": draw_figure},
 )

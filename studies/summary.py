@@ -6,7 +6,8 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,11 @@ def agree(figure: Figure, values: np.ndarray) -> bool:
 
 def versions() -> dict[str, str]:
     """Versions of what figures depend on."""
-    packages = ("localma", "numpy", "scipy", "scikit-learn", "numba")
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+    found = {"python": platform.python_version()}
+    for name in ("localma", "numpy", "scipy", "scikit-learn", "numba", "torch", "transformers"):
+        with suppress(PackageNotFoundError):  # the last two are extras
+            found[name] = version(name)
+    return found
 
 
 def machine() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from localma.whole_files import write_whole
+from studies import markdown
 from studies.findings import Results
 from studies.harness import Study, Table
 from studies.published import find, load_published
@@ -24,6 +25,7 @@ def render(study: Study, results: Results, runs: Sequence[Mapping[str, Any]] = (
     notes = study.notes(results)
     if notes:
         parts.append("\n".join(f"- {note}" for note in notes))
+    parts.append(study.comparison(results))
     if study.findings:
         parts.append(render_findings(study, results))
     if runs:
@@ -46,9 +48,27 @@ def render_table(study: Study, table: Table, results: Results) -> str:
         body.append([*(_key(keys[name]) for name in table.rows), *figures])
     head = [*table.rows, *(_heading(study, column) for column in columns)]
     title = f"{table.published}: {table.title}" if table.published else table.title
-    replicates = sorted({record["replicates"] for record in shown})
-    counted = " to ".join(_key(n) for n in dict.fromkeys((replicates[0], replicates[-1])))
-    return f"**{title}** ({counted} replicates)\n\n{_markdown(head, body)}"
+    return f"**{title}** ({_counted(study, shown)})\n\n{markdown.table(head, body)}"
+
+
+def _counted(study: Study, shown: Sequence[Mapping[str, Any]]) -> str:
+    """How many replicates there are, of each method where they differ."""
+    of: dict[str, list[int]] = {}
+    for record in shown:
+        of.setdefault(record["method"], []).append(record["replicates"])
+    alike: dict[tuple[int, int], list[str]] = {}
+    for method, counts in of.items():
+        name = f'"{study.labels.get(method, method)}"'
+        alike.setdefault((min(counts), max(counts)), []).append(name)
+    words = {
+        pair: " to ".join(_key(n) for n in dict.fromkeys(pair)) for pair in sorted(alike)[::-1]
+    }
+    if len(alike) == 1:
+        (pair,) = alike
+        return f"{words[pair]} {'replicate' if pair == (1, 1) else 'replicates'}"
+    return "replicates: " + "; ".join(
+        f"{words[pair]} of {', '.join(alike[pair])}" for pair in words
+    )
 
 
 def _place(study: Study, table: Table, keys: Mapping[str, Any]) -> list[Any]:
@@ -121,7 +141,7 @@ def _number(value: Any, digits: int) -> str:
 def render_findings(study: Study, results: Results) -> str:
     """Statements of the paper and aims of our own, each with the verdict of our results."""
     body = [[finding.words, finding.source, finding.verdict(results)] for finding in study.findings]
-    return _markdown(["finding", "where", "ours"], body)
+    return markdown.table(["finding", "where", "ours"], body)
 
 
 def render_runs(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -132,17 +152,12 @@ def render_runs(runs: Sequence[Mapping[str, Any]]) -> str:
             f"{run['replicates']:,}",
             f"{run['seconds']:,.0f} s",
             f"{run['worker_seconds']:,.0f} s",
-            f"{run['workers']} on {run['machine']['cores']} cores",
+            f"{run['workers'] or 'none'} on {run['machine']['cores']} cores",
         ]
         for run in runs
     ]
     head = ["methods run", "replicates", "time", "of all workers", "workers"]
-    return _markdown(head, body)
-
-
-def _markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown.table(head, body)
 
 
 def render_stored(study: Study, store: Store) -> str:

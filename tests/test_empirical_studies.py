@@ -18,8 +18,8 @@ from studies.aims import (
     ahead_on_average,
     never_behind,
 )
-from studies.findings import NotRunError, Results
-from studies.pairs import difference
+from studies.findings import Finding, NotDecidedError, NotRunError, Results
+from studies.pairs import Difference, difference, mean_over
 from studies.regressing import (
     CONTROLS,
     LABELS,
@@ -150,7 +150,7 @@ def test_what_a_method_gives_does_not_depend_on_the_others():
 def test_constants_are_two_numbers_for_every_row():
     trial = linear_trial()
     control = on_constants(trial)
-    low, high = np.quantile(trial.sample.P, [0.05, 0.95])
+    low, high = trial.sample.P.min(), trial.sample.P.max()
     for part in (control.sample, control.test):
         np.testing.assert_array_equal(part.P, np.tile([low, high], (len(part.y), 1)))
     assert control.test.y is trial.test.y
@@ -395,11 +395,36 @@ def test_more_than_a_percent_and_three_errors_behind_is_not_allowed():
     noisy = results_of_risks(auto=[1.5, 0.9], gw=[1.0, 1.0])
     verdicts = [never_behind(results, "risk", "auto", ("gw",)) for results in (little, much, noisy)]
     assert verdicts == [True, False, True]
-    assert not ahead_on_average(little, "risk", "auto", ("gw",))
+
+
+def test_ahead_on_average_is_clear_or_not_decided():
+    values = {"ahead": [0.9, 0.91], "behind": [1.1, 1.11], "level": [0.8, 1.19]}
+    found = {name: results_of_risks(auto=risks, gw=[1.0, 1.0]) for name, risks in values.items()}
+    assert ahead_on_average(found["ahead"], "risk", "auto", ("gw",))
+    assert not ahead_on_average(found["behind"], "risk", "auto", ("gw",))
+    with pytest.raises(NotDecidedError):
+        ahead_on_average(found["level"], "risk", "auto", ("gw",))
+    finding = Finding("", "", lambda r: ahead_on_average(r, "risk", "auto", ("gw",)))
+    assert finding.verdict(found["level"]) == "not decided"
+
+
+def test_means_over_cells_have_the_errors_of_independent_draws():
+    rng = np.random.default_rng(0)
+    shifts = rng.normal(size=(400, 4, 6))
+    means = [
+        mean_over(
+            [Difference(-1 + s.mean(), s.std(ddof=1) / np.sqrt(6), 10.0, 6) for s in cells],
+            relative=True,
+        )
+        for cells in shifts
+    ]
+    assert np.mean([one.mean for one in means]) == pytest.approx(-0.1, abs=0.003)
+    spread = np.std([one.mean for one in means])
+    assert np.mean([one.error for one in means]) == pytest.approx(spread, rel=0.1)
 
 
 def test_a_control_that_does_as_well_is_reported():
-    clear = results_of_risks(auto=[1.0, 1.1, 1.0], auto_constants=[2.0, 2.0, 2.1])
+    clear = results_of_risks(auto=[1.0, 1.01, 1.0], auto_constants=[2.0, 2.0, 2.01])
     alike = results_of_risks(auto=[1.0, 1.1, 1.0], auto_constants=[1.0, 1.0, 1.2])
     assert ahead_of_control(clear, "risk", "constants")
     assert not ahead_of_control(alike, "risk", "constants")
@@ -409,9 +434,18 @@ def test_a_control_that_does_as_well_is_reported():
 
 def test_auto_is_put_beside_the_best_other_method():
     results = results_of_risks(auto=[0.9, 0.9], gw=[1.0, 1.0], direct=[1.2, 1.2])
-    lines = against_best(results, "risk", "n", [{}], "auto", ("gw", "direct"))
-    assert len(lines) == 1
-    assert lines[0].endswith("in % of its risk, at n = 1: -10.00 ± 0.00 (GW)")
+    title, _, head, _, row = against_best(results, "risk", "n", [{}], ("gw", "direct")).split("\n")
+    assert "LocalMA (auto) -10.00 ± 0.00 over 1 cells" in title
+    assert head == "| method | cells | n = 1 |"
+    assert row == "| LocalMA (auto) |  | -10.00 ± 0.00 GW |"
+    assert against_best(results, "risk", "n", [{"city": "none"}], ("gw",)) == ""
+
+
+def test_few_replicates_must_differ_by_more_to_be_clear():
+    def found(replicates):
+        return Difference(-3.5, 1.0, 10.0, replicates)
+
+    assert [found(n).is_clear for n in (2, 5, 30, 1000)] == [False, False, True, True]
 
 
 # --- insurance -----------------------------------------------------------------------------------
@@ -536,7 +570,8 @@ def test_the_deviance_of_a_portfolio_by_hand(policies):
 
 def test_nothing_is_said_of_insurance_before_it_was_run():
     assert {f.verdict(Results([])) for f in insurance.STUDY.findings} == {"not run yet"}
-    assert insurance.notes(Results([])) == []
+    assert insurance.STUDY.notes(Results([])) == []
+    assert insurance.STUDY.comparison(Results([])) == ""
 
 
 def test_the_figure_of_insurance_is_drawn(tmp_path):
