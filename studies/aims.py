@@ -126,8 +126,8 @@ def _control_aims(metric: str) -> tuple[Finding, ...]:
     words = {"constants": "two constants", "shuffled": "shuffled candidates"}
     return tuple(
         Finding(
-            f"LocalMA (auto) is better on its candidates than on {words[control]}, by three paired "
-            "standard errors in every cell with that control",
+            f"LocalMA (auto) is clearly better on its candidates than on {words[control]}, in every "
+            "cell with that control",
             "aim",
             lambda results, control=control: ahead_of_control(results, metric, control),
         )

@@ -52,7 +52,7 @@ from numpy.typing import NDArray
 
 from localma.gates import ImageGate, MLPGate, ShrunkGate
 from studies import cifar10_data
-from studies.cifar10_data import Size
+from studies.cifar10_data import Size, companies
 from studies.classifying import (
     CONTROLLED,
     Array,
@@ -469,5 +469,6 @@ STUDY = Study(
     findings=FINDINGS,
     notes=lambda results: NOTES,
     comparison=comparison,
+    materials=lambda: {c.network: cifar10_data.kept_features(c).folder.name for c in companies()},
     figures={"cifar10": draw_over_rho},
 )

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from localma._optional import optional
-from studies.findings import NotRunError, Results, standard_error
+from studies.findings import Array, NotRunError, Results, standard_error
+from studies.pairs import differences
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "x", "*")
@@ -34,25 +35,45 @@ def draw_lines(
     over: str,
     *,
     above: float = 0.0,
+    beside: str | None = None,
     first_style: int = 0,
     **keys: Any,
 ) -> None:
     """Draw the mean of a metric along a key, a line per method that has been run, with a band.
 
-    methods : method -> label; above : what is taken off every value; first_style : style of the
-    first line, where a panel has others already; keys : the rest of the cell.
+    methods : method -> label; above : what is taken off every value; beside : a method to which
+    paired differences are drawn instead, in per cent of its mean; first_style : style of the first
+    line, where a panel has others already; keys : the rest of the cell.
     """
     for k, (method, label) in enumerate(methods.items(), first_style):
         colour, marker, dash = (style[k % len(style)] for style in (COLOURS, MARKERS, DASHES))
         try:
-            at = list(results.series(method, metric, over, **keys))
+            at, mean, error = _line(results, method, metric, over, above, beside, keys)
         except NotRunError:
             continue
-        values = [results.values(method, metric, **{over: x}, **keys) - above for x in at]
-        mean = np.array([v.mean() for v in values])
-        error = np.nan_to_num([standard_error(v) for v in values])
         axes.plot(at, mean, color=colour, marker=marker, linestyle=dash, ms=4, label=label)
         axes.fill_between(at, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
+
+
+def _line(
+    results: Results,
+    method: str,
+    metric: str,
+    over: str,
+    above: float,
+    beside: str | None,
+    keys: Mapping[str, Any],
+) -> tuple[list[Any], Array, Array]:
+    """Places, means and standard errors, which are none where there is one replicate."""
+    if beside is None:
+        at = list(results.series(method, metric, over, **keys))
+        values = [results.values(method, metric, **{over: x}, **keys) - above for x in at]
+        mean = np.array([v.mean() for v in values])
+        return at, mean, np.nan_to_num([standard_error(v) for v in values])
+    found = differences(results, metric, method, beside, over, **keys)
+    risk = np.array([one.risk for one in found.values()]) / 100.0
+    mean = np.array([one.mean for one in found.values()]) / risk
+    return list(found), mean, np.nan_to_num([one.error for one in found.values()]) / risk
 
 
 def draw_panels(
@@ -63,16 +84,20 @@ def draw_panels(
     over: str,
     *,
     side_by_side: bool = False,
+    beside: str | None = None,
     **axes_options: Any,
 ) -> Any:
     """Draw lines in panels, two a row, with one legend: a figure.
 
     panels : title -> keys of its cells; methods : method -> label; side_by_side : whether two
-    panels share their scale; axes_options : labels and scales of every panel.
+    panels share their scale; beside : see `draw_lines`; axes_options : labels and scales of every
+    panel.
     """
     figure, grid = subplots(-(-len(panels) // 2), 2, sharey=side_by_side)
     for axes, (title, keys) in zip(grid.flat, panels.items(), strict=True):
-        draw_lines(axes, results, methods, metric, over, **keys)
+        draw_lines(axes, results, methods, metric, over, beside=beside, **keys)
+        if beside is not None:
+            axes.axhline(0.0, color="0.6", linewidth=1, zorder=0)
         axes.set(title=title, **axes_options)
         if side_by_side:
             axes.label_outer()

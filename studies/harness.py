@@ -70,6 +70,8 @@ class Study:
 
     published_as : method -> the name under which the paper reports it.
     notes : further lines under the tables, made from the results.
+    materials : gives what figures depend on and no cell says, such as the weights of a network; a
+        study is not resumed on others.
     comparison : Markdown that puts some methods beside the others, made from the results.
     figures : name -> function of results and a folder that writes pictures and returns their paths.
     """
@@ -84,6 +86,7 @@ class Study:
     findings: tuple[Finding, ...] = ()
     notes: Callable[[Results], list[str]] = lambda results: []
     comparison: Callable[[Results], str] = lambda results: ""
+    materials: Callable[[], dict[str, str]] = dict
     figures: Mapping[str, Callable[[Results, Path], list[Path]]] = field(default_factory=dict)
 
     @property

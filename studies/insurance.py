@@ -131,15 +131,23 @@ def run(keys: Keys, seed: np.random.SeedSequence, methods: Sequence[str]) -> Met
         return {f"{method}:deviance": risk for method, risk in compare(trial, methods).items()}
 
 
-DRAWN = ("paper", "auto", "auto_own", "gw", "ewma", "direct", "best_test")
+DRAWN = ("paper_scaled", "auto", "auto_own", "ewma", "direct", "best_test", "home")
 
 
 def draw_figure(results: Results, folder: Path) -> list[Path]:
-    """Mean deviance along n, a panel per target and kind of candidates."""
+    """Deviance beside that of GW along n, a panel per target and kind of candidates."""
     panels = {", ".join(panel.values()): panel for panel in PANELS}
     named = {method: LABELS[method] for method in DRAWN}
     figure = draw_panels(
-        results, panels, named, "deviance", "n", xlabel="n", xscale="log", ylabel="deviance"
+        results,
+        panels,
+        named,
+        "deviance",
+        "n",
+        beside="gw",
+        xlabel="n",
+        xscale="log",
+        ylabel="deviance more than GW (%)",
     )
     return save(figure, folder, "insurance")
 

@@ -13,7 +13,7 @@ import joblib
 
 from studies.harness import Cell, Study, load_study
 from studies.storage import Replicates, Store
-from studies.summary import machine, versions, write_summary
+from studies.summary import check_materials, commit, machine, versions, write_summary
 from studies.workers import Done, Task, compute_all
 
 RESULTS = Path(__file__).parent / "results"
@@ -90,6 +90,8 @@ def _compute(
         "started": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "methods": sorted({method for task in tasks for method in task.methods}),
         "workers": request.workers,
+        "commit": commit(),
+        "materials": check_materials(study, store),
         "versions": versions(),
         "machine": machine(),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from localma.errors import InvalidInputError
 from localma.whole_files import write_whole
 from studies.findings import Results
 from studies.harness import Study, Table, rounded
@@ -118,6 +120,18 @@ def versions() -> dict[str, str]:
     return found
 
 
+def commit() -> str | None:
+    """The commit that is run, with a mark if sources were changed since; None outside of git."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        name = subprocess.check_output([*git, "rev-parse", "HEAD"], stderr=subprocess.DEVNULL)
+        sources = ["diff", "--quiet", "HEAD", "--", ":/src", ":/studies/*.py"]
+        changed = subprocess.run([*git, *sources], check=False).returncode != 0
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return name.decode().strip()[:12] + (" and changes" if changed else "")
+
+
 def machine() -> dict[str, Any]:
     """What the study runs on."""
     return {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()}
@@ -156,6 +170,20 @@ def write_summary(study: Study, store: Store, replicates: Replicates) -> None:
         ],
     }
     write_whole(store.summary_file, (json.dumps(summary, indent=1) + "\n").encode())
+
+
+def check_materials(study: Study, store: Store) -> dict[str, str]:
+    """Give what figures depend on; refused where what is stored was made of something else."""
+    now = study.materials()
+    for run in [*_earlier_runs(store), *store.runs()]:
+        before = run.get("materials", now)
+        if before != now:
+            raise InvalidInputError(
+                f"All replicates of study {study.name!r} must be made of the same: those in "
+                f"{store.compact_file.name} of {before}, these would be of {now}. Give these "
+                "another folder with --results."
+            )
+    return now
 
 
 def _earlier_runs(store: Store) -> list[dict[str, Any]]:

@@ -74,7 +74,16 @@ from studies.findings import Finding, NotRunError, Results
 from studies.harness import Cell, Keys, Metrics, Study, Table, grid
 from studies.kept import checkpoints
 from studies.pairs import Difference, beside_best, clearly_better, differences
-from studies.toxicity_data import DESIGNS, MINORITY, Size, Target, Tuning, target_of, text_gate
+from studies.toxicity_data import (
+    DESIGNS,
+    MINORITY,
+    Size,
+    Target,
+    Tuning,
+    encoder_content,
+    target_of,
+    text_gate,
+)
 
 RHOS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 FEW = (0.1, 0.5, 0.9)
@@ -435,5 +444,6 @@ STUDY = Study(
     findings=(*PAPER_FINDINGS, *AIMS),
     notes=lambda results: [NOTE],
     comparison=comparison,
+    materials=lambda: {"encoder": encoder_content()},
     figures={"toxicity": draw_over_rho},
 )

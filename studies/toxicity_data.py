@@ -195,7 +195,7 @@ def candidate_probabilities(
     kept = Kept(
         f"toxicity/candidate-{language}",
         {
-            "encoder": _encoder_content(),
+            "encoder": encoder_content(),
             "tuning": asdict(tuning),
             "texts": digest_of(list(training.texts)),
             "toxic": digest_of([str(label) for label in training.toxic]),
@@ -214,7 +214,7 @@ def candidate_probabilities(
 
 def frozen_features(texts: tuple[str, ...]) -> Float32:
     """Means of the word vectors of the encoder as it is: (n, d)."""
-    settings = {"encoder": _encoder_content(), "max_length": FROZEN_LENGTH}
+    settings = {"encoder": encoder_content(), "max_length": FROZEN_LENGTH}
     kept = Kept("toxicity/features", settings | {"texts": digest_of(list(texts))})
     return np.concatenate(
         [
@@ -235,7 +235,8 @@ def _encode(texts: tuple[str, ...]) -> Float32:
     return FrozenFeatures(read, None, 32, "cpu")(list(texts))
 
 
-def _encoder_content() -> str:
+def encoder_content() -> str:
+    """Digest of the encoder, or its name where it comes from the hub."""
     path = Path(encoder())
     return fingerprint(path) if path.is_dir() else encoder()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -154,6 +155,33 @@ def test_methods_added_later_give_the_same_bytes(toy, tmp_path):
         (["a"], 4),
         (["bb"], 3),
     ]
+
+
+def test_a_study_is_not_resumed_on_other_materials(toy, tmp_path, monkeypatch):
+    study = replace(load_study(toy), materials=lambda: {"network": "one"})
+    monkeypatch.setattr("toy_study.STUDY", study)
+    run(toy, Request(1, workers=0), tmp_path)
+    (first,) = json.loads((tmp_path / "toy.json").read_text())["runs"]
+    assert first["materials"] == {"network": "one"}
+    assert first["commit"] is None or re.match("[0-9a-f]{12}", first["commit"])
+    run(toy, Request(2, workers=0), tmp_path)
+    monkeypatch.setattr("toy_study.STUDY", replace(study, materials=lambda: {"network": "two"}))
+    run(toy, Request(2, workers=0), tmp_path)  # nothing is missing
+    stored = (tmp_path / "toy.jsonl.xz").read_bytes()
+    with pytest.raises(InvalidInputError, match=r"(?s)of the same.*'one'.*'two'.*--results"):
+        run(toy, Request(3, workers=0), tmp_path)
+    assert (tmp_path / "toy.jsonl.xz").read_bytes() == stored
+
+
+def test_replicates_are_told_of_each_method_where_they_differ():
+    cells = grid(("a", "b"), 3, n=(1, 2))
+    table = Table("Error", "mse", ("n",), ("a", "b"))
+    study = Study("s", "S", cells, None, (table,), labels={"a": "A, first"})
+    alike = [({"n": n}, {"a:mse": 1.0, "b:mse": 1.0}) for n in (1, 2)]
+    assert "(1 replicate)" in render_table(study, table, Results(alike))
+    more = [*alike, ({"n": 1}, {"b:mse": 1.0})]
+    text = render_table(study, table, Results(more))
+    assert text.startswith('**Error** (replicates: 1 to 2 of "b"; 1 of "A, first")')
 
 
 def test_a_failing_replicate_keeps_what_is_complete(toy, tmp_path):
