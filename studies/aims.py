@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from studies.findings import Finding, NotDecidedError, NotRunError, Results
-from studies.pairs import ERRORS, Difference, beside_best, difference, mean_over
+from studies.pairs import ERRORS, Difference, all_clear, beside_best, difference, mean_over
 from studies.regressing import CONTROLLED, LABELS
 
 Keys = Mapping[str, Any]
@@ -89,7 +89,7 @@ def ahead_of_control(results: Results, metric: str, control: str) -> bool:
         difference(results, metric, "auto", f"auto_{control}", **keys)
         for keys in cells_run(results, metric, f"auto_{control}")
     ]
-    return all(one.is_clear for one in found)
+    return all_clear(found)
 
 
 def aims(metric: str) -> tuple[Finding, ...]:
@@ -126,7 +126,7 @@ def _control_aims(metric: str) -> tuple[Finding, ...]:
     words = {"constants": "two constants", "shuffled": "shuffled candidates"}
     return tuple(
         Finding(
-            f"LocalMA (auto) is clearly better on its candidates than on {words[control]}, in every "
+            f"LocalMA (auto) is clearly better on its candidates than on {words[control]} in every "
             "cell with that control",
             "aim",
             lambda results, control=control: ahead_of_control(results, metric, control),

@@ -96,11 +96,13 @@ class Finding:
     """A statement about results, and how to tell whether ours agree with it.
 
     source : where it is said; "aim" marks what this software sets itself.
+    panel : of which part of a study it is said, where the same is said of several.
     """
 
     words: str
     source: str
     holds: Callable[[Results], bool]
+    panel: str = ""
 
     def verdict(self, results: Results) -> str:
         """Say "agrees", "does not agree", "not decided" or "not run yet"."""

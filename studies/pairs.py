@@ -98,11 +98,15 @@ def clearly_better(
     results: Results, metric: str, method: str, other: str, over: str, **keys: Any
 ) -> bool:
     """Whether a method is clearly better than another all along a key; not decided if unclear."""
-    found = differences(results, metric, method, other, over, **keys).values()
+    return all_clear(list(differences(results, metric, method, other, over, **keys).values()))
+
+
+def all_clear(found: Sequence[Difference]) -> bool:
+    """Whether all are clear; not decided where all are below zero, and some not clearly so."""
     if all(one.is_clear for one in found):
         return True
     if all(one.mean < 0 for one in found):
-        raise NotDecidedError(f"{method} is better than {other}, but not clearly everywhere.")
+        raise NotDecidedError("Better everywhere, but not clearly.")
     return False
 
 

@@ -194,18 +194,20 @@ def _findings_of_candidates(panel: dict[str, str]) -> list[Finding]:
     place = ", ".join(panel.values())
     return [
         Finding(
-            f"{place}: (1) the MSPE of DirectModel tends to decrease with rho (rank correlation "
+            f"(1) the MSPE of DirectModel tends to decrease with rho (rank correlation "
             f"at most -{TENDS})",
             "Section 5.1",
             lambda results: trend(_mspe(results, "direct", panel)) <= -TENDS,
+            place,
         ),
         Finding(
-            f"{place}: (2) the MSPE of BestPTM and of EWMA increases with rho (rank correlation "
+            f"(2) the MSPE of BestPTM and of EWMA increases with rho (rank correlation "
             f"at least {TENDS})",
             "Section 5.1",
             lambda results: all(
                 trend(_mspe(results, method, panel)) >= TENDS for method in ("best_test", "ewma")
             ),
+            place,
         ),
     ]
 
@@ -221,27 +223,30 @@ def _findings_of_weights(panel: dict[str, str], method: str) -> list[Finding]:
     )
     return [
         Finding(
-            f"{place}: (3) the MSPE of {label} and of GW is not monotone in rho (it rises and "
+            f"(3) the MSPE of {label} and of GW is not monotone in rho (it rises and "
             "falls by three standard errors)",
             "Section 5.1",
             lambda results: all(_turns(results, name, panel) for name in (method, "gw")),
+            place,
         ),
         Finding(
-            f"{place}: (4) the gap between {label} and GW, and EWMA, becomes larger with rho "
+            f"(4) the gap between {label} and GW, and EWMA, becomes larger with rho "
             f"(rank correlation at least {TENDS})",
             "Section 5.1",
             lambda results: all(
                 trend(_gap(results, method, other, panel)) >= TENDS for other in ("gw", "ewma")
             ),
+            place,
         ),
         Finding(
-            f"{place}: (5) {fifth}, in the mean at every rho",
+            f"(5) {fifth}, in the mean at every rho",
             "Section 5.1",
             lambda results: (
                 _order_of_forests(results, method, panel)
                 if forests
                 else _best_everywhere(results, method, panel, others)
             ),
+            place,
         ),
     ]
 
@@ -253,7 +258,7 @@ def _told_findings(kind: str) -> list[Finding]:
         Finding(
             f"{kind}: inputs say little of where a home is: LocalMA (auto), told the district, is "
             "better than untold on average over cells",
-            "explains (5)",
+            "experiment on (5)",
             lambda results: ahead_on_average(
                 results, "mspe", "auto_place", ("auto",), candidates=kind
             ),
@@ -262,7 +267,7 @@ def _told_findings(kind: str) -> list[Finding]:
             Finding(
                 f"{kind}: {LABELS[method]}, is better on average over cells than DirectModel that "
                 "is told it too, GW, EWMA and BestPTM",
-                "explains (5)",
+                "experiment on (5)",
                 lambda results, method=method: ahead_on_average(
                     results, "mspe", method, rivals, candidates=kind
                 ),
@@ -277,13 +282,13 @@ EXPLANATIONS = (
     Finding(
         f"{LABELS['auto_own_place']}, is in no cell behind DirectModel that is told it too by more "
         "than 1 % of the risk or three paired standard errors",
-        "explains (5)",
+        "experiment on (5)",
         lambda results: never_behind(results, "mspe", "auto_own_place", ("direct_place",)),
     ),
     *(
         Finding(
             f"default networks: {LABELS[method]} is better than DirectModel on average over cells",
-            "explains (5)",
+            "experiment on (5)",
             lambda results, method=method: ahead_on_average(
                 results, "mspe", method, ("direct",), candidates="default networks"
             ),
@@ -297,7 +302,7 @@ def _paper_findings() -> list[Finding]:
     found = []
     for panel in PANELS:
         found += _findings_of_candidates(panel)
-        for method in ("paper", "paper_scaled", "auto"):
+        for method in ("paper", "paper_scaled", "auto", "auto_own"):
             found += _findings_of_weights(panel, method)
     return found
 

@@ -160,6 +160,7 @@ def write_summary(study: Study, store: Store, replicates: Replicates) -> None:
             {
                 "words": finding.words,
                 "source": finding.source,
+                **({"panel": finding.panel} if finding.panel else {}),
                 "verdict": finding.verdict(results),
             }
             for finding in study.findings

@@ -139,9 +139,30 @@ def _number(value: Any, digits: int) -> str:
 
 
 def render_findings(study: Study, results: Results) -> str:
-    """Statements of the paper and aims of our own, each with the verdict of our results."""
-    body = [[finding.words, finding.source, finding.verdict(results)] for finding in study.findings]
-    return markdown.table(["finding", "where", "ours"], body)
+    """Statements of the paper and aims of our own, each with the verdict of our results.
+
+    Those that are made of several panels are in a table of their own, with a column for each.
+    """
+    body = [
+        [finding.words, finding.source, finding.verdict(results)]
+        for finding in study.findings
+        if not finding.panel
+    ]
+    panels = list(dict.fromkeys(finding.panel for finding in study.findings if finding.panel))
+    verdicts: dict[tuple[str, str], dict[str, str]] = {}
+    for finding in study.findings:
+        if finding.panel:
+            row = verdicts.setdefault((finding.words, finding.source), {})
+            row[finding.panel] = finding.verdict(results)
+    of_panels = [
+        [*said, *(row.get(panel, "") for panel in panels)] for said, row in verdicts.items()
+    ]
+    parts = []
+    if of_panels:
+        parts.append(markdown.table(["finding", "where", *panels], of_panels))
+    if body:
+        parts.append(markdown.table(["finding", "where", "ours"], body))
+    return "\n\n".join(parts)
 
 
 def render_runs(runs: Sequence[Mapping[str, Any]]) -> str:
