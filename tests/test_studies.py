@@ -27,7 +27,7 @@ from studies.running import Request, missing, run
 from studies.scenarios import candidates, draw, s1_coefficients, true_weights
 from studies.storage import Store, merge_line, pack, read_compact
 from studies.summary import agree, records, results_of
-from studies.tables import README, insert, render, render_table
+from studies.tables import README, insert, render, render_findings, render_table
 from studies.workers import Worker, WorkerError
 
 ROOT = Path(__file__).parents[1]
@@ -182,6 +182,21 @@ def test_replicates_are_told_of_each_method_where_they_differ():
     more = [*alike, ({"n": 1}, {"b:mse": 1.0})]
     text = render_table(study, table, Results(more))
     assert text.startswith('**Error** (replicates: 1 to 2 of "b"; 1 of "A, first")')
+
+
+def test_findings_of_several_panels_stand_side_by_side():
+    def finding(words, panel="", holds=True):
+        return Finding(words, "aim", lambda results: holds, panel)
+
+    said = (finding("it falls", "left"), finding("it falls", "right", False), finding("it is best"))
+    study = replace(counting_study(), findings=(*said, finding("it rises", "right")))
+    of_panels, plain = render_findings(study, Results([])).split("\n\n")
+    assert of_panels.splitlines()[0] == "| finding | where | left | right |"
+    assert of_panels.splitlines()[2:] == [
+        "| it falls | aim | agrees | does not agree |",
+        "| it rises | aim |  | agrees |",
+    ]
+    assert plain.splitlines()[2:] == ["| it is best | aim | agrees |"]
 
 
 def test_a_failing_replicate_keeps_what_is_complete(toy, tmp_path):
