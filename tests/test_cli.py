@@ -362,6 +362,25 @@ def test_groups_of_the_fit_are_those_of_an_evaluation(tmp_path):
     assert "between 12 groups of rows" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("rows", "options", "words"),
+    [
+        (4, [], "4 rows cannot be split into 5 folds. Give --folds 4,"),
+        (300, ["--folds", "20", "--group", "shop"], "12 groups cannot be split into 20 folds"),
+        (300, ["--folds", "300", "--time", "day"], "300 rows cannot be split into 300 folds"),
+        (1, [], "Give more rows"),
+    ],
+)
+def test_too_many_folds_are_refused_in_words_of_the_program(tmp_path, rows, options, words):
+    train = tmp_path / "train.parquet"
+    parquet.write_table(label_table(300).slice(0, rows), train)
+    refused = call(
+        "fit", train, "--target", "answer", "--predictions", "p_*", "--features", "x",
+        "--out", tmp_path / "m.localma", *options, code=2,
+    )  # fmt: skip
+    assert words in " ".join(refused.stderr.replace("│", " ").split())
+
+
 @pytest.mark.parametrize("codes", [("01", "02"), ("1", "2")])
 def test_labels_with_leading_zeros_are_words(tmp_path, codes):
     table = label_table(200).select(["x", "p_a", "p_b"])
@@ -567,7 +586,8 @@ def test_an_unexpected_error_is_a_sentence(folder, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-def test_control_c_leaves_no_half_written_file(folder, tmp_path):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_no_half_written_file(folder, tmp_path, sent):
     big = tmp_path / "big.csv"
     csv.write_csv(pa.concat_tables([make_table(4000)] * 100), big)
     out = tmp_path / "scored.csv"
@@ -582,8 +602,8 @@ def test_control_c_leaves_no_half_written_file(folder, tmp_path):
         partial = list(tmp_path.glob(".scored.csv.*"))
         time.sleep(0.01)
     assert partial, "the work was over before it could be interrupted"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     _, words = process.communicate(timeout=60)
-    assert process.returncode == 130  # what shells expect of a program that was interrupted
+    assert process.returncode == 128 + sent  # what shells expect of a program that was interrupted
     assert "Traceback" not in words
     assert sorted(path.name for path in tmp_path.iterdir()) == ["big.csv"]

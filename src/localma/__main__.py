@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from typing import Any, NoReturn
 
 from localma.errors import LocalMAError, MissingDependencyError
 
@@ -13,6 +15,7 @@ DEBUG = "LOCALMA_DEBUG"
 
 def main() -> None:
     """Run the command line: 0 is success, 1 work that failed, 2 a wrong call."""
+    signal.signal(signal.SIGTERM, _stop)
     try:
         from localma.cli import app
     except MissingDependencyError as error:
@@ -25,6 +28,11 @@ def main() -> None:
         if os.environ.get(DEBUG):
             raise
         _fail(f"unexpected {type(error).__name__}: {error}. Set {DEBUG}=1 to see where.")
+
+
+def _stop(number: int, frame: Any) -> NoReturn:
+    """End as on an error, so that no half-written file stays, with the code that shells expect."""
+    sys.exit(128 + number)
 
 
 def _fail(message: str) -> None:

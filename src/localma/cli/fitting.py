@@ -17,6 +17,7 @@ from localma.cli.tables import labelled, read, types_of_labels
 from localma.encoding import TableEncoder
 from localma.errors import InvalidInputError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
+from localma.folds import DEFAULT_FOLDS
 from localma.losses import get_loss
 from localma.persistence import Model, save
 
@@ -76,12 +77,14 @@ def fit(
     table = read(train, {} if task == "regression" else types_of_labels(train, target))
     roles.check(table.column_names)
     table = _in_order(labelled(table, target), time)
+    if gate == "auto":
+        _check_folds(folds or DEFAULT_FOLDS, table, roles)
     labels = _labels(table[target], task, loss)
     pool = None if models is None else read_pool(models, trust=trust)
     if pool is None:
         pool = column_candidates(roles.matched(table.column_names), labels, positive)
     model = _model(labels, pool, loss=loss, gate=gate, random_state=seed)
-    model.cv = folds if time is None else TimeSeriesSplit(folds or 5)
+    model.cv = folds if time is None else TimeSeriesSplit(folds or DEFAULT_FOLDS)
     _fit(model, table, roles, own_columns=models is not None)
     notes = {"target": target, "table": train.name, "weight": weight, "group": group}
     save(model, out, notes={key: name for key, name in notes.items() if name is not None})
@@ -100,6 +103,20 @@ def _split(names: list[str] | None) -> list[str] | None:
 
 def _in_order(table: Any, time: str | None) -> Any:
     return table if time is None else table.sort_by(time)
+
+
+def _check_folds(folds: int, table: Any, roles: Roles) -> None:
+    """Refuse more folds than rows or groups; the first of rows in time is never judged."""
+    by_group = roles.group is not None
+    parts = len(table[roles.group].unique()) if by_group else table.num_rows
+    most = parts - 1 if roles.time is not None else parts
+    if folds > most:
+        what = "groups" if by_group else "rows"
+        way_out = f"Give --folds {most}" if most > 1 else f"Give more {what}"
+        raise wrong_call(
+            f"--folds: {parts} {what} cannot be split into {folds} folds. {way_out}, or a --gate "
+            "that is not judged, such as global."
+        )
 
 
 def _labels(target: Any, task: str, loss: str | None) -> Any:
