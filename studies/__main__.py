@@ -12,7 +12,7 @@ from studies.harness import Study, load_study, study_names
 from studies.prepare import prepare
 from studies.running import RESULTS, Request, run
 from studies.storage import Store, merge_line, read_compact
-from studies.summary import results_of, write_summary
+from studies.summary import results_of, runs_of, write_summary
 from studies.tables import render_stored, update_readme
 from studies.workers import serve
 
@@ -106,7 +106,8 @@ def command_merge(arguments: argparse.Namespace) -> None:
         replicates = store.load()
         for line in read_compact(arguments.other):
             merge_line(replicates, line)
-        write_summary(study, store, replicates)
+        theirs = runs_of(Store(arguments.other.parent, study.name))  # if it lies beside the file
+        write_summary(study, store, replicates, theirs)
         store.fold(replicates)
 
 

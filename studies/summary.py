@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -144,10 +144,15 @@ def _processor() -> str:
     return named[0] if named else platform.processor() or platform.machine()
 
 
-def write_summary(study: Study, store: Store, replicates: Replicates) -> None:
-    """Write the summary; runs of the journal join those that it already tells of."""
+def write_summary(
+    study: Study,
+    store: Store,
+    replicates: Replicates,
+    more_runs: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Write the summary; runs of the journal, and others, join those that it already tells of."""
     results = results_of(replicates)
-    runs = {run["started"]: run for run in [*_earlier_runs(store), *store.runs()]}
+    runs = {run["started"]: run for run in [*runs_of(store), *store.runs(), *more_runs]}
     summary = {
         "study": study.name,
         "title": study.title,
@@ -176,7 +181,7 @@ def write_summary(study: Study, store: Store, replicates: Replicates) -> None:
 def check_materials(study: Study, store: Store) -> dict[str, str]:
     """Give what figures depend on; refused where what is stored was made of something else."""
     now = study.materials()
-    for run in [*_earlier_runs(store), *store.runs()]:
+    for run in [*runs_of(store), *store.runs()]:
         before = run.get("materials", now)
         if before != now:
             raise InvalidInputError(
@@ -187,7 +192,8 @@ def check_materials(study: Study, store: Store) -> dict[str, str]:
     return now
 
 
-def _earlier_runs(store: Store) -> list[dict[str, Any]]:
+def runs_of(store: Store) -> list[dict[str, Any]]:
+    """Runs that a summary tells of."""
     if not store.summary_file.exists():
         return []
     return json.loads(store.summary_file.read_text())["runs"]

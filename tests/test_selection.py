@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from localma.selection import (
     exponential_weights,
+    few_blocks,
     locality_gain,
     mean_and_error,
     one_standard_error,
@@ -71,23 +72,54 @@ def test_blocks_that_agree_within_widen_the_error():
     blocks = np.repeat(np.arange(5), 20)
     values = np.random.default_rng(0).normal(size=5)[blocks]
     alone = mean_and_error(values, np.ones(100))[1]
-    together = mean_and_error(values, np.ones(100), blocks)[1]
+    together = mean_and_error(values, np.ones(100), folds=blocks)[1]
     assert together == pytest.approx(values[::20].std(ddof=1) / np.sqrt(5))
     assert together > 2 * alone
 
 
-@pytest.mark.parametrize("n_groups", [2, 30])
-def test_the_error_is_the_largest_of_rows_and_every_partition(n_groups):
+def test_the_error_is_the_largest_of_rows_folds_and_groups():
     rng = np.random.default_rng(0)
-    groups, folds = rng.integers(0, n_groups, size=90), np.arange(90) % 3
-    values = rng.normal(size=n_groups)[groups] + rng.normal(size=90)
+    groups, folds = rng.integers(0, 30, size=90), np.arange(90) % 3
+    values = rng.normal(size=30)[groups] + rng.normal(size=90)
     weight = rng.uniform(0, 2, size=90) * (groups > 0)
-    errors = [mean_and_error(values, weight, *parts)[1] for parts in ((), (groups,), (folds,))]
-    if n_groups == 2:  # the only group that counts says nothing of how groups differ
-        assert np.isnan(errors[1])
-    else:
-        assert mean_and_error(values, weight, folds, groups)[1] == max(errors)
-        assert errors[1] > 1.2 * errors[0]
+    kinds = ({}, {"groups": groups}, {"folds": folds})
+    errors = [mean_and_error(values, weight, **kind)[1] for kind in kinds]
+    assert mean_and_error(values, weight, folds=folds, groups=groups)[1] == max(errors)
+    assert errors[1] > 1.2 * errors[0]
+    # The only group that counts says nothing of how groups differ.
+    single = mean_and_error(values, weight * (groups == 7), groups=groups)
+    assert np.isnan(single[1])
+    assert not np.isnan(single[0])
+
+
+def test_errors_between_blocks_are_those_of_leaving_one_out():
+    rng = np.random.default_rng(1)
+    groups, values, weight = rng.integers(0, 12, 60), rng.normal(size=60), rng.uniform(size=60)
+
+    def mean(kept):
+        return np.average(values[kept], weights=weight[kept])
+
+    left_out = np.array([mean(groups != g) for g in np.unique(groups)])
+    G = len(left_out)
+    jackknife = np.sqrt((G - 1) / G * np.sum((left_out - mean(groups >= 0)) ** 2))
+    rows = mean_and_error(values, weight)[1]
+    wide = few_blocks(G) * jackknife
+    assert mean_and_error(values, weight, groups=groups)[1] == pytest.approx(max(rows, wide))
+
+
+@pytest.mark.parametrize("n_groups", [2, 5, 20])
+@pytest.mark.parametrize("unequal", [False, True])
+def test_two_standard_errors_are_exceeded_as_rarely_however_few_groups_there_are(n_groups, unequal):
+    rng = np.random.default_rng(0)
+    exceeded = 0
+    for _ in range(1000):
+        sizes = np.ceil(rng.lognormal(2, 1, n_groups)) if unequal else np.full(n_groups, 8)
+        groups = np.repeat(np.arange(n_groups), sizes.astype(int))
+        values = rng.normal(size=n_groups)[groups] + 0.5 * rng.normal(size=len(groups))
+        mean, error = mean_and_error(values, np.ones(len(groups)), groups=groups)
+        exceeded += abs(mean) > 2 * error
+    # 4.6 % by the normal distribution; sizes that differ much are forgiven some.
+    assert exceeded < (110 if unequal else 65)
 
 
 def test_gain_is_paired():

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import GroupKFold, RepeatedKFold, ShuffleSplit, TimeSeriesSplit
+from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold, ShuffleSplit, TimeSeriesSplit
 
-from localma import CrossFitted, LocalMAClassifier, LocalMARegressor
+from localma import CrossFitted, LocalMAClassifier, LocalMARegressor, load
 from localma.combine import local_average
 from localma.errors import FileFormatError, InvalidInputError
-from localma.folds import make_folds
+from localma.folds import make_folds, number_groups
 from localma.gates import EqualGate, GlobalGate, MLPGate, ShrunkGate
 from localma.gates._support import Support
 from localma.losses import squared_error
@@ -305,6 +307,52 @@ class TestSplits:
         assert gains[0].value == pytest.approx(gains[1].value, rel=0.1)
         # Folds of whole groups vary as groups do, but for chance; one fold cannot tell.
         assert gains[0].standard_error > (1.0 if n == 600 else 3.0) * gains[1].standard_error
+
+    @pytest.mark.parametrize("weighing", [3, 6])
+    def test_groups_without_weight_do_not_count(self, monkeypatch, weighing):
+        monkeypatch.setattr("localma.gates.shrunk.HOLD_OUT_ROWS", 2000)
+        X, P, y = local_truth(3000)
+        groups = np.arange(3000) % 60
+        weight = (groups < weighing).astype(float)
+        whole = ShrunkGate(random_state=0).fit(X, P, y, loss=LOSS)
+        gate = ShrunkGate(random_state=0)
+        assert gate.holds_out(3000, 60)
+        assert not gate.holds_out(3000, weighing)
+        gate.fit(X, P, y, loss=LOSS, sample_weight=weight, groups=groups)
+        assert len(gate.fold_answers_) > 1
+        assert gate.locality_gain_.value == pytest.approx(whole.locality_gain_.value, rel=0.1)
+        assert gate.locality_gain_.is_clear
+
+    def test_few_groups_leave_no_trace_in_a_saved_model(self, monkeypatch, tmp_path):
+        monkeypatch.setattr("localma.gates.shrunk.HOLD_OUT_ROWS", 200)
+        X, P, y = local_truth()
+        model = LocalMARegressor(random_state=0)
+        model.fit(X, y[:, 0], predictions=P[:, :, 0], groups=np.arange(200) % 9)
+        assert len(model.gate_.fold_answers_) == 5
+        model.save(tmp_path / "m.localma")
+        assert load(tmp_path / "m.localma", candidates={}).gate_.holds_out(10**6)
+
+    def test_a_single_group_leaves_the_verdict_open(self):
+        X, P, y = local_truth()
+        model = LocalMARegressor(cv=KFold(3), random_state=0)
+        with pytest.warns(UserWarning, match="ignored by KFold"):
+            model.fit(X, y[:, 0], predictions=P[:, :, 0], groups=np.zeros(200))
+        assert np.isnan(model.locality_gain_.standard_error)
+        assert not model.locality_gain_.is_clear
+        assert model.verdict_.startswith("Whether local weights pay is unknown: one row or one")
+
+    def test_many_groups_by_name_are_split_fast(self):
+        names = np.array([f"patient {k}" for k in range(40_000)], dtype=object)
+        start = time.perf_counter()
+        folds = make_folds(None, np.zeros(80_000), np.tile(names, 2), random_state=0)
+        assert time.perf_counter() - start < 10  # a comparison of each row with each name: minutes
+        for train, test in folds:
+            assert not set(train % 40_000) & set(test % 40_000)
+
+    def test_objects_are_told_apart_by_what_they_are(self):
+        mixed = np.array([1, "1", 1.0, "b", "1"], dtype=object)
+        assert number_groups(mixed, 5).tolist() == [0, 1, 0, 2, 1]
+        assert number_groups(np.array(["b", "a", "b"], dtype=object), 3).tolist() == [1, 0, 1]
 
     def test_names_of_groups_are_as_good_as_numbers(self):
         X, P, y = local_truth()

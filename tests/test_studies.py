@@ -354,6 +354,8 @@ def test_merging_two_machines_gives_the_file_of_one(toy, tmp_path, monkeypatch):
     assert main() == 0
     files = [(tmp_path / name / "toy.jsonl.xz").read_bytes() for name in ("a", "both")]
     assert files[0] == files[1]
+    runs = json.loads((tmp_path / "a" / "toy.json").read_text())["runs"]
+    assert [r["replicates"] for r in runs] == [2, 2], "runs of both machines are told of"
 
 
 # --- the command line ----------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from localma.candidates.outputs import Task
 from localma.combine import local_average
 from localma.errors import InvalidInputError, unknown_name
 from localma.features import GateFeatures
-from localma.folds import DEFAULT_FOLDS, Fold, make_folds, number_groups
+from localma.folds import Fold, make_folds, number_groups
 from localma.frames import CONTAINERS, column_names, is_table, n_rows, named_columns
 from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate
 from localma.losses import Loss, check_predictions, check_targets, get_loss, is_registered, try_loss
@@ -47,9 +47,6 @@ GATES: dict[str, Callable[[], Gate]] = {
     "equal": EqualGate,
     "paper": MLPGate.paper,
 }
-
-FEW_GROUPS = 50
-"""With fewer groups all folds judge, however many rows there are."""
 
 
 class _LocalMA(BaseEstimator):
@@ -98,7 +95,8 @@ class _LocalMA(BaseEstimator):
         groups : array of shape (n,), optional
             What each row belongs to, such as a patient: a name or a number. Groups stay whole
             wherever rows are split (a splitter `cv` of your own is given them), and the standard
-            error of the verdict is between groups, since rows of one are no independent draws.
+            error of the verdict is at least that between groups: rows of one are no independent
+            draws.
 
         Returns
         -------
@@ -121,9 +119,6 @@ class _LocalMA(BaseEstimator):
         X = self._check_inputs(X, reset=True, raw=gate.raw_inputs)
         _check_rows(n_rows(X), len(y))
         check_same_index(predictions, X)
-        numbers = None if groups is None else number_groups(groups, len(y))
-        if numbers is not None:
-            _judge_on_enough(gate, numbers)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
             if not sample_weight.any():
@@ -136,16 +131,23 @@ class _LocalMA(BaseEstimator):
             self.gate_features, hidden, raw=gate.raw_inputs, needed=gate.needs_inputs
         )
         self.gate_features_.fit(X, y)
-        inputs = self.gate_features_.transform(X, in_parts=gate.reads_in_parts(len(y)))
+        numbers, n_groups = None, None
+        if gate.needs_folds and groups is not None:
+            numbers = number_groups(groups, len(y))
+            n_groups = len(
+                np.unique(numbers if sample_weight is None else numbers[sample_weight > 0])
+            )
+        in_parts = gate.reads_in_parts(len(y), n_groups)
+        inputs = self.gate_features_.transform(X, in_parts=in_parts)
         if pool is None:
             self.pool_ = None
             P = self._read(predictions, y)
-        folds = self._make_folds(pool, gate, y, groups, random)
+        folds = self._make_folds(pool, gate, y, groups, n_groups, random)
         if pool is not None:
             how = {"cv": folds, "groups": groups, "random_state": random}
             P, sample_weight = self._fit_pool(pool, X, y, sample_weight, predictions, how)
         judged_by: dict[str, Any] = {"folds": folds}
-        if gate.needs_folds and numbers is not None:
+        if numbers is not None:
             judged_by["groups"] = numbers
         self._fit_gate(gate, inputs, P, y, sample_weight, judged_by)
         return self
@@ -269,7 +271,13 @@ class _LocalMA(BaseEstimator):
         return gate
 
     def _make_folds(
-        self, pool: Pool | None, gate: Gate, y: Any, groups: Any, random: np.random.RandomState
+        self,
+        pool: Pool | None,
+        gate: Gate,
+        y: Any,
+        groups: Any,
+        n_groups: int | None,
+        random: np.random.RandomState,
     ) -> list[Fold] | None:
         """Split the sample where the gate or a model of one's own needs it; they share folds."""
         if not gate.needs_folds and not (pool is not None and pool.has_own_models):
@@ -279,7 +287,7 @@ class _LocalMA(BaseEstimator):
         cv = self.cv if own is None else own
         only_first = (
             isinstance(gate, ShrunkGate)
-            and gate.holds_out(len(y))
+            and gate.holds_out(len(y), n_groups)
             and not (pool is not None and pool.has_own_models)
         )
         return make_folds(
@@ -437,7 +445,8 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
     cv : int or splitter, optional
         Folds for candidates of one's own and for gates that choose by cross-fitting. An integer
         means shuffled folds; groups and time are respected through scikit-learn's splitters.
-        None means five folds, of which gate="auto" uses one from 20,000 rows on.
+        None means five folds, of which gate="auto" uses one from 20,000 rows (and, if there
+        are groups, 50 of them) on.
     random_state : int, RandomState or None
 
     Attributes
@@ -593,12 +602,6 @@ def _check_rows(n_inputs: int, n_targets: int) -> None:
         raise InvalidInputError(
             f"Weights cannot be learnt from n_samples={n_targets}; pass at least 2 labelled rows."
         )
-
-
-def _judge_on_enough(gate: Gate, groups: NDArray[np.intp]) -> None:
-    """Let all folds judge a sample of few groups; one of them could not say how groups differ."""
-    if isinstance(gate, ShrunkGate) and gate.cv is None and groups.max() + 1 < FEW_GROUPS:
-        gate.set_params(cv=DEFAULT_FOLDS)
 
 
 def _refuse_own_models(pool: Pool) -> None:

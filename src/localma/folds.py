@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -39,7 +40,9 @@ def make_folds(
     n, own = len(y), cv is None or isinstance(cv, int | np.integer)
     if own:
         number = DEFAULT_FOLDS if cv is None else int(cv)
-        _check_number(number, n if groups is None else len(np.unique(groups)), groups is not None)
+        if groups is not None:
+            groups = number_groups(groups, n)
+        _check_number(number, n if groups is None else int(groups.max()) + 1, groups is not None)
         cv = _splitter(number, groups, classification, random_state)
     else:
         cv = check_cv(cv, y, classifier=classification)
@@ -55,7 +58,7 @@ def make_folds(
 
 
 def number_groups(groups: Any, n: int) -> Rows:
-    """Number the groups that n rows belong to from 0, in the order of their names: (n,).
+    """Number the groups that n rows belong to from 0, in their order where they have one: (n,).
 
     >>> number_groups(["ward 2", "ward 1", "ward 2"], 3).tolist()
     [1, 0, 1]
@@ -67,16 +70,25 @@ def number_groups(groups: Any, n: int) -> Rows:
             f"shape {given.shape}. Pass one of shape ({n},)."
         )
     is_object = given.dtype == object
-    unknown = np.flatnonzero(
-        [_is_missing(group) for group in given] if is_object else given != given
-    )
+    missing = [_is_missing(group) for group in given] if is_object else given != given
+    unknown = np.flatnonzero(missing)
     if len(unknown):
         raise InvalidInputError(
             f"Every row must belong to a group; {len(unknown)} of {n} rows have none, the first "
             f"is row {unknown[0]}. Give each such row a group of its own, or leave it out."
         )
-    names = given.astype(str) if is_object else given
-    return np.unique(names, return_inverse=True)[1].astype(np.intp)
+    if is_object:
+        return _number_objects(given)
+    return np.unique(given, return_inverse=True)[1].astype(np.intp)
+
+
+def _number_objects(given: NDArray[Any]) -> Rows:
+    seen: dict[Any, int] = {}
+    places = np.fromiter((seen.setdefault(group, len(seen)) for group in given), np.intp)
+    with suppress(TypeError):  # words and numbers have no order among each other
+        order = {group: rank for rank, group in enumerate(sorted(seen))}
+        places = np.array([order[group] for group in seen], dtype=np.intp)[places]
+    return places
 
 
 def _is_missing(value: Any) -> bool:

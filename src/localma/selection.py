@@ -12,6 +12,7 @@ from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, stdtrit
 
 from localma.wording import readable
 
@@ -61,7 +62,7 @@ def one_standard_error(L: Array, sample_weight: Array, prior: Array) -> Array:
     """All weight on the point of largest prior within a standard error of the smallest risk.
 
     The standard error is that of the paired difference, row by row. Among equal priors, the point
-    that stands first on the path, the more shrunk one, is taken.
+    that stands first on the path, the more shrunk one, is taken. Groups play no part here.
     """
     best = int(np.argmax(smallest_risk(L, sample_weight, prior)))
     differences = [mean_and_error(losses - L[best], sample_weight) for losses in L]
@@ -77,37 +78,68 @@ RULES: dict[str, Rule] = {
 """How the points of a path are weighted: (L, sample_weight, prior) -> (points,)."""
 
 
-def mean_and_error(values: Array, sample_weight: Array, *partitions: Rows) -> tuple[float, float]:
+def mean_and_error(
+    values: Array, sample_weight: Array, *, groups: Rows | None = None, folds: Rows | None = None
+) -> tuple[float, float]:
     """Weighted mean and its standard error: (n,), (n,) -> two numbers.
 
-    A partition (n,) numbers, from 0, blocks of rows that are no independent draws: folds, whose
-    rows share the models that judged them and their errors with it, or rows of one patient. The
-    standard error is the largest of that between rows and those between the blocks of each
-    partition. It is NaN, unknown, where there is a single row or block.
+    groups, folds : (n,) numbers, from 0, of blocks of rows that are no independent draws: rows of
+    one patient, or rows of one fold, which share the models that judged them and their errors with
+    it. The standard error is at least that between the blocks, and NaN, unknown, where there is a
+    single row or group. With few groups it is wider, so that two of it are as sure as ever; see
+    `few_blocks`.
 
-    >>> values, one_patient_each = np.array([0.0, 0.0, 2.0, 2.0]), np.array([0, 0, 1, 1])
+    >>> values, patients = np.array([0.0, 0.0, 2.0, 2.0]), np.array([0, 0, 1, 1])
     >>> mean, error = mean_and_error(values, np.ones(4))
-    >>> mean, round(error, 3), mean_and_error(values, np.ones(4), one_patient_each)
-    (1.0, 0.577, (1.0, 1.0))
+    >>> mean, round(error, 3), round(mean_and_error(values, np.ones(4), groups=patients)[1], 3)
+    (1.0, 0.577, 6.984)
     """
-    total, counted = sample_weight.sum(), sample_weight > 0
-    mean = float(sample_weight @ values / total)
-    deviations = (sample_weight * (values - mean))[counted]
-    errors = [_error_of_sum(deviations)]
-    errors += [_error_of_sum(_sums(deviations, blocks[counted])) for blocks in partitions]
-    return mean, float(np.max(errors) / total)
+    counted = sample_weight > 0
+    mean = float(sample_weight @ values / sample_weight.sum())
+    weight = sample_weight[counted]
+    deviations = weight * (values[counted] - mean)
+    errors = [_error_between(deviations, weight)]
+    if folds is not None:
+        errors.append(_error_between(*_sums(deviations, weight, folds[counted])))
+    if groups is not None:
+        sums = _sums(deviations, weight, groups[counted])
+        errors.append(few_blocks(len(sums[0])) * _error_between(*sums))
+    return mean, float(np.max(errors))
 
 
-def _sums(values: Array, blocks: Rows) -> Array:
-    """Sum of each block that has rows."""
-    sums: Array = np.bincount(blocks, weights=values).astype(values.dtype, copy=False)
-    return sums[np.bincount(blocks) > 0]
+def few_blocks(n: int) -> float:
+    """How much wider a standard error between n blocks must be for two of it to be as sure as ever.
+
+    Student's quantile with n - 1 degrees of freedom over the normal one, at two standard errors.
+
+    >>> [round(few_blocks(n), 2) for n in (2, 5, 10, 50)]
+    [6.98, 1.43, 1.16, 1.03]
+    """
+    return float(stdtrit(n - 1, ndtr(2.0)) / 2.0) if n > 1 else float("nan")
 
 
-def _error_of_sum(parts: Array) -> float:
-    """Standard error of a sum of independent parts of mean zero."""
-    n = len(parts)
-    return float(np.sqrt(np.sum(parts**2) * n / (n - 1))) if n > 1 else float("nan")
+def _sums(deviations: Array, weight: Array, blocks: Rows) -> tuple[Array, Array]:
+    """Sum of the deviations, and of the weights, of each block that has rows."""
+    there = np.bincount(blocks) > 0
+
+    def sums(part: Array) -> Array:
+        return np.asarray(np.bincount(blocks, weights=part)[there], dtype=np.float64)
+
+    return sums(deviations), sums(weight)
+
+
+def _error_between(deviations: Array, weight: Array) -> float:
+    """Standard error of a weighted mean by leaving out one block after the other (jackknife).
+
+    Where one block is much of the whole it says so; where all weigh the same it is the usual one.
+
+    deviations : (blocks,) weighted sums around the mean; weight : (blocks,).
+    """
+    n = len(weight)
+    if n < 2:
+        return float("nan")
+    moved = deviations / (weight.sum() - weight)
+    return float(np.sqrt((n - 1) / n * np.sum(moved**2)))
 
 
 @dataclass(frozen=True)
@@ -142,7 +174,9 @@ def locality_gain(
     global_losses: Array,
     losses: Array,
     sample_weight: Array,
-    *partitions: Rows,
+    *,
+    groups: Rows | None = None,
+    folds: Rows | None = None,
     overlap: float = 1.0,
 ) -> LocalityGain:
     """Compare two sets of held-out losses of the same judgements, (judgements,) each.
@@ -151,7 +185,8 @@ def locality_gain(
     (The smallest risk of a path that contains the global gate is never above the global one.)
     The standard error, see `mean_and_error`, is multiplied by `overlap`, see `fold_overlap`.
     """
-    value, error = mean_and_error(global_losses - losses, sample_weight, *partitions)
+    gains = global_losses - losses
+    value, error = mean_and_error(gains, sample_weight, groups=groups, folds=folds)
     global_risk, _ = mean_and_error(global_losses, sample_weight)
     risk, _ = mean_and_error(losses, sample_weight)
     return LocalityGain(value, overlap * error, global_risk, risk)

@@ -282,6 +282,17 @@ def test_errors_of_regions_and_bins_are_between_groups(classifier, step):
     assert [region["standard_error"] for region in part["regions"]] == [[None] * 5] * 2
 
 
+def test_one_group_is_no_evidence(step):
+    part = evaluate(step.model, step.X, step.y, groups=np.ones(100))
+    assert part["n_groups"] == 1
+    assert {entry["loss"]["standard_error"] for entry in part["entries"]} == {None}
+    assert "-2 beside the best candidate (low), how surely is unknown" in part["sentence"]
+    assert part["control"]["sentence"] == "There is no control: it needs 5 groups, and there are 1."
+    weight = (np.arange(100) < 30).astype(float)
+    few = evaluate(step.model, step.X, step.y, groups=np.arange(100) // 10, sample_weight=weight)
+    assert few["n_groups"] == 3
+
+
 def test_control_keeps_groups_whole():
     # Inputs give the group away, and the group gives the target away, in the sample alone.
     rng = np.random.default_rng(0)

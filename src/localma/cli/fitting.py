@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from sklearn.model_selection import TimeSeriesSplit
 
+from localma._optional import optional
 from localma.candidates import Candidate
 from localma.cli.app import AsJson, TableFile, Trust, check_folder, typer, wrong_call
 from localma.cli.pools import read_pool
@@ -18,6 +19,7 @@ from localma.encoding import TableEncoder
 from localma.errors import InvalidInputError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
 from localma.folds import DEFAULT_FOLDS
+from localma.inspection.plain import plain
 from localma.losses import get_loss
 from localma.persistence import Model, save
 
@@ -74,7 +76,10 @@ def fit(
     if gate not in GATES:
         raise wrong_call(f"--gate must be one of {', '.join(GATES)}; received {gate!r}.")
     roles = Roles(target, predictions or (), _split(features), weight, group, time)
-    table = read(train, {} if task == "regression" else types_of_labels(train, target))
+    types = {} if task == "regression" else types_of_labels(train, target)
+    if group is not None:
+        types = {**types, group: optional("pyarrow", extra="cli").string()}
+    table = read(train, types)
     roles.check(table.column_names)
     table = _in_order(labelled(table, target), time)
     if gate == "auto":
@@ -179,7 +184,7 @@ def _report(model: Model, table: Any, out: Path) -> dict[str, Any]:
         "verdict": model.verdict_ if judged else None,
         "gain": None
         if gain is None
-        else {"value": gain.value, "standard_error": gain.standard_error},
+        else plain({"value": gain.value, "standard_error": gain.standard_error}),
     }
 
 

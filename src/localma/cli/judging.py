@@ -35,8 +35,8 @@ GroupName = Annotated[
     str | None,
     typer.Option(
         "--group",
-        help="A column that says which rows belong together; default: as in the fit. Standard "
-        "errors are between groups.",
+        help="A column that says which rows belong together, for standard errors between groups; "
+        "default: as in the fit.",
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the random numbers.")]
@@ -75,8 +75,10 @@ def evaluate(
     ]
     head = ["", f"mean loss ({found['loss']})", "more than the best", *metrics]
     show_table(f"{found['n_rows']:,} rows of {test.name}", head, body, best=found["best"])
-    if found["n_groups"]:
-        say(f"Standard errors are those between {found['n_groups']:,} groups of rows.")
+    if found["n_groups"] == 1:
+        say("All rows are of one group, which does not say how groups differ: no standard errors.")
+    elif found["n_groups"]:
+        say(f"Standard errors are at least those between {found['n_groups']:,} groups of rows.")
     say(found["sentence"])
     say(found["control"]["sentence"])
 
@@ -199,6 +201,8 @@ def _labelled(
     types = column_types(loaded)
     if isinstance(loaded, LocalMAClassifier) and loaded.classes_.dtype.kind in "OU":
         types[name] = optional("pyarrow", extra="cli").string()  # "01" is no number here
+    for column in {group, loaded.notes_.get("group")} - {None}:
+        types[column] = optional("pyarrow", extra="cli").string()
     rows = _some_rows(read(table, types), table)
     if name not in rows.column_names:
         raise wrong_call(f"--target: {missing_column(name, rows.column_names)}")
@@ -212,6 +216,11 @@ def _labelled(
     if weight is not None and weight not in rows.column_names:
         raise InvalidInputError(str(missing_column(weight, rows.column_names)))
     columns = {"sample_weight": weight, "groups": _group(loaded, rows, group)}
+    if columns["groups"] is not None and rows[columns["groups"]].null_count:
+        raise InvalidInputError(
+            f"Every row must belong to a group; {rows[columns['groups']].null_count} rows have "
+            f"nothing in {columns['groups']!r}. Fill it in, or name another column by --group."
+        )
     given = {
         key: np.asarray(rows[column].to_numpy())
         for key, column in columns.items()

@@ -67,6 +67,13 @@ class Labelled:
         return int(self.P.shape[1])
 
     @property
+    def n_groups(self) -> int | None:
+        """Number of groups that have weight; None where rows stand for themselves."""
+        if self.groups is None:
+            return None
+        return len(np.unique(self.groups[self.sample_weight > 0]))
+
+    @property
     def n_effective(self) -> float:
         """Number of equal rows that the weighted rows amount to."""
         return float(self.sample_weight.sum() ** 2 / (self.sample_weight**2).sum())
@@ -192,10 +199,14 @@ class HeldOut:
         return cls(data, np.concatenate(mixtures, axis=1), rows, blocks, members, overlap)
 
     @property
-    def partitions(self) -> tuple[Rows, ...]:
-        """Blocks of judgements that are not independent: (judgements,) each."""
+    def related(self) -> dict[str, Rows]:
+        """Judgements that are not independent: by folds and, where there are such, groups."""
         groups = self.data.groups
-        return (self.blocks,) if groups is None else (self.blocks, groups[self.rows])
+        if groups is None:
+            return {"folds": self.blocks}
+        # The two halves of a single fold were judged by the same gates.
+        folds = {} if len(self.members) == 1 else {"folds": self.blocks}
+        return folds | {"groups": groups[self.rows]}
 
     @property
     def sample_weight(self) -> Array:
@@ -214,11 +225,18 @@ class HeldOut:
 
 
 def two_halves(data: Labelled, rows: Rows, random: np.random.RandomState) -> Rows:
-    """Which of two halves each row is in, that judge for each other; groups stay whole: (rows,)."""
-    if data.groups is None:
-        return random.permutation(len(rows)) % 2
-    present, place = np.unique(data.groups[rows], return_inverse=True)
-    return (random.permutation(len(present)) % 2)[place]
+    """Which of two halves each row is in, that judge for each other: (rows,).
+
+    Groups stay whole, unless a single one has weight.
+    """
+    if data.groups is not None:
+        groups = data.groups[rows]
+        weighing = np.unique(groups[data.sample_weight[rows] > 0])
+        if len(weighing) > 1:
+            half = np.zeros(groups.max() + 1, dtype=np.intp)
+            half[weighing] = random.permutation(len(weighing)) % 2
+            return half[groups]
+    return random.permutation(len(rows)) % 2
 
 
 def _mixture(data: Labelled, members: Array | list[Gate], rows: Rows) -> Array:

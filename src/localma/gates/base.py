@@ -61,7 +61,7 @@ class Gate(BaseEstimator, ABC):
         """
         return False
 
-    def reads_in_parts(self, n_rows: int) -> bool:
+    def reads_in_parts(self, n_rows: int, n_groups: int | None = None) -> bool:
         """Whether a sample of this size may be an object that gives rows only when asked for them.
 
         It has `shape`, `dtype` and a length, and ``X[rows]`` is an array.

@@ -254,7 +254,7 @@ class MLPGate(Gate):
             table = Table(X, P, y, check_weight(sample_weight, len(y)))
             _fit_on_batches(gates, table, loss, jobs)
 
-    def reads_in_parts(self, n_rows: int) -> bool:
+    def reads_in_parts(self, n_rows: int, n_groups: int | None = None) -> bool:
         """Whether training goes over mini-batches."""
         return self.batch_rows(n_rows) is not None
 

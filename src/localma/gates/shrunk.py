@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from localma.combine import local_average
 from localma.errors import FileFormatError, InvalidInputError, unknown_name
-from localma.folds import Fold, make_folds
+from localma.folds import Fold, make_folds, number_groups
 from localma.frames import LARGE_ROWS
 from localma.gates._anchor import WEIGHT_FLOOR
 from localma.gates._engine import evaluate
@@ -48,6 +48,9 @@ CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
 HOLD_OUT_ROWS = LARGE_ROWS
 """From this many rows on, one fold judges well enough, at a fifth of the cost of five."""
 
+FEW_GROUPS = 50
+"""With fewer groups all folds judge, however many rows there are."""
+
 
 class ShrunkGate(Gate):
     """A local gate, shrunk towards the global weights as far as held-out losses ask for.
@@ -59,7 +62,7 @@ class ShrunkGate(Gate):
         network of 32 units, or of two layers of 32 from 20,000 rows on.
     cv : int or splitter, optional
         Folds, where the estimator gives none. By default 5, or one that is held out from 20,000
-        rows on.
+        rows on, unless they are of fewer than 50 groups.
     strengths : sequence of float
         The path of the base gate: shrinkage in units of ``1 / n``, or of ``p / (32 n)`` where
         there are more than 32 inputs, from strong to weak.
@@ -142,21 +145,23 @@ class ShrunkGate(Gate):
         sample_weight: Array | None = None,
         global_weights: Array | None = None,
         folds: Sequence[Fold] | None = None,
-        groups: NDArray[np.intp] | None = None,
+        groups: Any = None,
     ) -> Self:
         """Train the path in every fold, weight its points, and refit those that count.
 
-        groups : (n,) numbers, from 0, of what rows belong to, or None. Standard errors are then
-        between groups; folds of one's own making keep them whole.
+        groups : (n,) what rows belong to, optional. Standard errors are then at least those between
+        groups, and folds that are made here keep groups whole.
         """
         self._check_parameters()
         random = check_random_state(self.random_state)
-        data = Labelled.of(X, P, y, sample_weight, loss, groups)
+        numbers = None if groups is None else number_groups(groups, len(y))
+        data = Labelled.of(X, P, y, sample_weight, loss, numbers)
         used = _judging(self._use_folds(folds, data, random), data.sample_weight)
-        seeds = self._seeds(len(y), random)
+        one_fold = self.holds_out(len(y), data.n_groups)
+        seeds = self._seeds(one_fold, random)
         points = self._points(data.n_inputs, data.n_candidates, data.n_effective, len(y))
         path = None
-        if self.holds_out(len(y)) and _on_batches(points, len(y)):
+        if one_fold and _on_batches(points, len(y)):
             path = HalvedPath(data, used[0], points, seeds[0])
             held_out = path.held_out(random)
         else:
@@ -178,14 +183,18 @@ class ShrunkGate(Gate):
         self.support_ = Support.of(X, data.sample_weight > 0) if guards else None
         return self
 
-    def holds_out(self, n_rows: int) -> bool:
-        """Whether one fold judges a sample of this size; who asks for certain folds gets all."""
-        return self.cv is None and n_rows >= HOLD_OUT_ROWS
+    def holds_out(self, n_rows: int, n_groups: int | None = None) -> bool:
+        """Whether one fold judges a sample of this size; who asks for certain folds gets all.
 
-    def reads_in_parts(self, n_rows: int) -> bool:
+        With few groups it does not: one fold of them could not say how groups differ.
+        """
+        few = n_groups is not None and n_groups < FEW_GROUPS
+        return self.cv is None and n_rows >= HOLD_OUT_ROWS and not few
+
+    def reads_in_parts(self, n_rows: int, n_groups: int | None = None) -> bool:
         """Whether the base does, and one fold is held out."""
         base = MLPGate() if self.base is None else self.base
-        return self.holds_out(n_rows) and base.reads_in_parts(n_rows)
+        return self.holds_out(n_rows, n_groups) and base.reads_in_parts(n_rows)
 
     def fetches(self) -> str | None:
         """What its base does."""
@@ -234,6 +243,11 @@ class ShrunkGate(Gate):
         lower, higher = readable(gain.value), readable(-gain.value)
         error = readable(gain.standard_error, 2)
         before, after = readable(gain.global_risk), readable(gain.risk)
+        if np.isnan(gain.standard_error):
+            return (
+                f"Whether local weights pay is unknown: one row or one group judged. The held-out "
+                f"loss changes by {higher} from {before} with the best constant weights."
+            )
         if not self.answer_.gates:
             return (
                 f"Constant weights suffice: no local weights are used. The held-out loss changes "
@@ -358,17 +372,17 @@ class ShrunkGate(Gate):
             return MLPGate((32, 32), learning_rate=0.02)
         return MLPGate((32,), learning_rate=0.05, n_steps=600)
 
-    def _seeds(self, n_rows: int, random: np.random.RandomState) -> list[int]:
+    def _seeds(self, one_fold: bool, random: np.random.RandomState) -> list[int]:
         """One for each network that is averaged in the final fit."""
         size = self.n_restarts
         if size is None:
-            size = 2 if self.holds_out(n_rows) else 3
+            size = 2 if one_fold else 3
         return [int(seed) for seed in random.randint(np.iinfo(np.int32).max, size=size)]
 
     def _use_folds(
         self, folds: Sequence[Fold] | None, data: Labelled, random: np.random.RandomState
     ) -> list[Fold]:
-        first = self.holds_out(len(data.y))
+        first = self.holds_out(len(data.y), data.n_groups)
         if folds is None:
             folds = make_folds(self.cv, data.y, data.groups, random_state=random, only_first=first)
         return list(folds)[:1] if first else list(folds)
@@ -387,10 +401,12 @@ class ShrunkGate(Gate):
             known = weight[others].sum() > 0
             chosen = rule(L[:, others], weight[others], prior) if known else prior / prior.sum()
             nested[inside] = held_out.losses_of_mixture(chosen, inside)
-        overlap, parts = held_out.overlap, held_out.partitions
-        self.locality_gain_ = locality_gain(L[reference], nested, weight, *parts, overlap=overlap)
+        overlap, related = held_out.overlap, held_out.related
+        self.locality_gain_ = locality_gain(
+            L[reference], nested, weight, **related, overlap=overlap
+        )
         differences = [
-            overlap * mean_and_error(losses - L[reference], weight, *parts)[1] for losses in L
+            overlap * mean_and_error(losses - L[reference], weight, **related)[1] for losses in L
         ]
         risks = [mean_and_error(losses, weight)[0] for losses in L]
         self.n_features_in_ = held_out.data.n_inputs

@@ -99,7 +99,7 @@ def compare(seen: Observed, *, control: bool = True, random_state: int = 0) -> d
             "loss": seen.model.loss_.name,
             "metrics": list(_measures(seen)),
             "n_rows": len(seen),
-            "n_groups": None if seen.groups is None else len(np.unique(seen.groups)),
+            "n_groups": seen.n_groups,
             "best": best,
             "best_candidate": best_candidate,
             "entries": rows,
@@ -145,7 +145,7 @@ def _model(entries: list[Entry]) -> Entry:
 
 
 def _row(seen: Observed, entry: Entry, best: Entry, model: Entry) -> dict[str, Any]:
-    weight, groups = seen.sample_weight[entry.rows], seen.partitions(entry.rows)
+    weight, groups = seen.sample_weight[entry.rows], seen.groups_of(entry.rows)
     targets = _plain_targets(seen)[entry.rows]
     mixture = entry.mixture if entry.mixture.ndim == 2 else entry.mixture[:, np.newaxis]
     return {
@@ -153,7 +153,7 @@ def _row(seen: Observed, entry: Entry, best: Entry, model: Entry) -> dict[str, A
         "name": entry.name,
         "loss": measured(seen.mean_and_error(entry.losses, entry.rows)),
         "metrics": {
-            name: measured(measure(targets, mixture, weight, *groups))
+            name: measured(measure(targets, mixture, weight, groups))
             for name, measure in _measures(seen).items()
         },
         "to_best": _judged(difference(seen, entry, best)),
@@ -247,7 +247,9 @@ def _sentence(seen: Observed, entries: list[Entry], best_candidate: int) -> str:
 
 def _in_words(pair: tuple[float, float], name: str) -> str:
     value, error = pair
-    if np.isnan(error) or abs(value) <= 2 * error:
+    if np.isnan(error):
+        return f"{value:+.3g} beside {name}, how surely is unknown"
+    if abs(value) <= 2 * error:
         return f"not clearly different from {name}"
     return (
         f"{readable(abs(value))} ± {readable(error, 2)} {'below' if value < 0 else 'above'} {name}"

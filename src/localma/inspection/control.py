@@ -60,9 +60,8 @@ def fit_control(seen: Observed, random_state: int = 0) -> Control | str:
     if n < LEAST_ROWS:
         return f"it needs {LEAST_ROWS} labelled rows, and there are {n}"
     part = seen.take(rows)
-    n_groups = None if part.groups is None else len(np.unique(part.groups))
-    if n_groups is not None and n_groups < LEAST_GROUPS:
-        return f"it needs {LEAST_GROUPS} groups, and there are {n_groups}"
+    if part.n_groups is not None and part.n_groups < LEAST_GROUPS:
+        return f"it needs {LEAST_GROUPS} groups, and there are {part.n_groups}"
     inputs = part.model.gate_features_.transform(part.X)
     if not isinstance(inputs, np.ndarray) or inputs.ndim != 2:
         return "this gate does not see numbers in columns, and would be trained anew for long"
@@ -71,6 +70,9 @@ def fit_control(seen: Observed, random_state: int = 0) -> Control | str:
     weights = np.empty((n, len(constants)))
     for train, test in folds:
         gate = _same_kind(seen.model.gate_, random_state)
+        told: dict[str, Any] = {}
+        if part.groups is not None and gate.needs_folds:
+            told["groups"] = part.groups[train]
         with warnings.catch_warnings():
             # Of the control's own global weights; nobody will use them.
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -80,7 +82,7 @@ def fit_control(seen: Observed, random_state: int = 0) -> Control | str:
                 part.targets[train],
                 loss=seen.model.loss_,
                 sample_weight=part.sample_weight[train] if seen.weighted else None,
-                **_groups_for(gate, part, train),
+                **told,
             )
         weights[test] = gate.predict_weights(inputs[test])
     mixture = local_average(weights, np.broadcast_to(constants, (n, *constants.shape)))
@@ -110,13 +112,6 @@ def _outputs(seen: Observed, constants: Array) -> Array:
     if seen.is_classification and seen.model.loss_.name == "cross_entropy":
         return constants[:, seen.observed_classes].T[:, :, np.newaxis]
     return np.tile(constants, (len(seen), 1, 1))
-
-
-def _groups_for(gate: Gate, seen: Observed, rows: NDArray[np.intp]) -> dict[str, Any]:
-    """What a gate that splits its rows must know, to keep groups whole."""
-    if seen.groups is None or not gate.needs_folds:
-        return {}
-    return {"groups": np.unique(seen.groups[rows], return_inverse=True)[1]}
 
 
 def _same_kind(gate: Gate, random_state: int) -> Gate:

@@ -60,6 +60,15 @@ def wrapped(text: str, width: int) -> str:
     return "\n".join(wrap(text, width)).replace("$", r"\$")
 
 
+def two_errors(error: float | None) -> float:
+    """Length of a bar of two standard errors; NaN, which draws none, where the error is unknown.
+
+    >>> two_errors(0.5), two_errors(None)
+    (1.0, nan)
+    """
+    return float("nan") if error is None else 2 * error
+
+
 def new_axes(width: float, height: float) -> Any:
     """Axes on a figure of their own, which arranges itself."""
     pyplot = optional("matplotlib.pyplot", extra="plot")

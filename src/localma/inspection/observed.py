@@ -163,13 +163,20 @@ class Observed:
         """Weighted mean over rows: (n, ...) -> (...)."""
         return np.average(values, axis=0, weights=self.sample_weight)
 
-    def partitions(self, rows: Rows) -> tuple[Rows, ...]:
-        """Blocks of some rows that are no independent draws: none, or their groups."""
-        return () if self.groups is None else (self.groups[rows],)
+    @property
+    def n_groups(self) -> int | None:
+        """Number of groups that have weight; None where rows stand for themselves."""
+        if self.groups is None:
+            return None
+        return len(np.unique(self.groups[self.sample_weight > 0]))
+
+    def groups_of(self, rows: Rows) -> Rows | None:
+        """Groups of some rows, if there are any."""
+        return None if self.groups is None else self.groups[rows]
 
     def mean_and_error(self, values: Array, rows: Rows) -> tuple[float, float]:
         """Weighted mean of what some rows have, and its standard error, between groups if any."""
-        return mean_and_error(values, self.sample_weight[rows], *self.partitions(rows))
+        return mean_and_error(values, self.sample_weight[rows], groups=self.groups_of(rows))
 
     def take(self, rows: Rows) -> Observed:
         """Look at some rows only; what was computed already is not computed again."""
@@ -180,7 +187,7 @@ class Observed:
             None if self.y is None else self.y[rows],
             self.sample_weight[rows],
             self.weighted,
-            None if self.groups is None else self.groups[rows],
+            self.groups_of(rows),
             None if given is None else given[rows],
             self.index[rows],
         )

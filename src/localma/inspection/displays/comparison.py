@@ -7,7 +7,14 @@ from typing import Any, Self
 import numpy as np
 
 from localma.inspection.comparison import evaluate
-from localma.inspection.drawing import KIND_COLOURS, KIND_MARKERS, name_text, new_axes, say_above
+from localma.inspection.drawing import (
+    KIND_COLOURS,
+    KIND_MARKERS,
+    name_text,
+    new_axes,
+    say_above,
+    two_errors,
+)
 from localma.inspection.observed import Model
 
 MOST_CANDIDATES = 15
@@ -69,7 +76,7 @@ class ComparisonDisplay:
             ax.errorbar(
                 loss["value"],
                 row,
-                xerr=2 * (loss["standard_error"] or 0.0),
+                xerr=two_errors(loss["standard_error"]),
                 color=CANDIDATE[0] if candidate else KIND_COLOURS[kind],
                 marker=CANDIDATE[1] if candidate else KIND_MARKERS[kind],
                 markersize=7,

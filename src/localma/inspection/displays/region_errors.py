@@ -13,6 +13,7 @@ from localma.inspection.drawing import (
     name_text,
     new_axes,
     place,
+    two_errors,
     wrapped,
 )
 from localma.inspection.observed import Model, observe
@@ -67,7 +68,7 @@ class ErrorByRegionDisplay:
         rows = np.arange(len(regions))
         for c, entry in enumerate(entries):
             mixed = entry["kind"] != "candidate"
-            errors = [2 * (region["standard_error"][c] or 0.0) for region in regions]
+            errors = [two_errors(region["standard_error"][c]) for region in regions]
             ax.errorbar(
                 [region["loss"][c] for region in regions],
                 rows + (c - (len(entries) - 1) / 2) * 0.74 / len(entries),

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from localma.inspection.drawing import KIND_COLOURS, KIND_MARKERS, name_text, new_axes
+from localma.inspection.drawing import KIND_COLOURS, KIND_MARKERS, name_text, new_axes, two_errors
 from localma.inspection.observed import Model, observe
 from localma.inspection.reliability import reliability
 
@@ -50,7 +50,7 @@ class ReliabilityDisplay:
         self.ax_, self.figure_ = ax, ax.figure
         ax.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":", zorder=0)
         for curve, line in zip(self.part["curves"], ("-", "--"), strict=True):
-            errors = np.array([2 * (e or 0.0) for e in curve["standard_error"]])
+            errors = np.array([two_errors(error) for error in curve["standard_error"]])
             observed = np.array(curve["observed"])
             ax.errorbar(
                 curve["predicted"],
