@@ -116,15 +116,19 @@ def some_candidate_right(trial: Trial) -> float:
 
     With two classes that is so. With more, an average can be right where no candidate is.
     """
-    right = trial.P[trial.test].argmax(axis=2) == trial.y[trial.test, np.newaxis]
-    return 100.0 * float(right.any(axis=1).mean())
+    return 100.0 * float(_some_right(trial).mean())
 
 
 def accuracy_where_none_is_right(trial: Trial, said: Array) -> float:
     """Per cent of those test rows on which all candidates are wrong."""
-    right = trial.P[trial.test].argmax(axis=2) == trial.y[trial.test, np.newaxis]
-    lost = ~right.any(axis=1)
+    lost = ~_some_right(trial)
     return accuracy(replace(trial, test=trial.test[lost]), said[lost])
+
+
+def _some_right(trial: Trial) -> NDArray[np.bool_]:
+    """Whether some candidate's most probable class is that of each test row: (n_test,)."""
+    right = trial.P[trial.test].argmax(axis=2) == trial.y[trial.test, np.newaxis]
+    return right.any(axis=1)
 
 
 def on_classes(trial: Trial) -> Trial:

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
-from scipy.stats import t as student
 
+from localma.selection import few_blocks
 from studies.findings import NotDecidedError, NotRunError, Results, standard_error
 from studies.markdown import table
 
@@ -53,7 +52,7 @@ class Difference:
         many to ask for, for as few errors as three give with many replicates.
         """
         self._needs_an_error()
-        return self.mean < -float(student.ppf(norm.cdf(ERRORS), self.replicates - 1)) * self.error
+        return self.mean < -ERRORS * few_blocks(self.replicates, ERRORS) * self.error
 
     def words(self, *, relative: bool) -> str:
         """In parts of the risk, or as it is; a single replicate has no standard error.

@@ -31,7 +31,7 @@ from localma.candidates.outputs import Task
 from localma.combine import local_average
 from localma.errors import InvalidInputError, unknown_name
 from localma.features import GateFeatures
-from localma.folds import Fold, make_folds, number_groups
+from localma.folds import Fold, count_groups, make_folds, number_groups
 from localma.frames import CONTAINERS, column_names, is_table, n_rows, named_columns
 from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate
 from localma.losses import Loss, check_predictions, check_targets, get_loss, is_registered, try_loss
@@ -131,12 +131,9 @@ class _LocalMA(BaseEstimator):
             self.gate_features, hidden, raw=gate.raw_inputs, needed=gate.needs_inputs
         )
         self.gate_features_.fit(X, y)
-        numbers, n_groups = None, None
-        if gate.needs_folds and groups is not None:
-            numbers = number_groups(groups, len(y))
-            n_groups = len(
-                np.unique(numbers if sample_weight is None else numbers[sample_weight > 0])
-            )
+        judged_by_groups = gate.needs_folds and groups is not None
+        numbers = number_groups(groups, len(y)) if judged_by_groups else None
+        n_groups = count_groups(numbers, sample_weight)
         in_parts = gate.reads_in_parts(len(y), n_groups)
         inputs = self.gate_features_.transform(X, in_parts=in_parts)
         if pool is None:

@@ -82,6 +82,18 @@ def number_groups(groups: Any, n: int) -> Rows:
     return np.unique(given, return_inverse=True)[1].astype(np.intp)
 
 
+def count_groups(numbers: Rows | None, sample_weight: NDArray[Any] | None) -> int | None:
+    """Count the numbered groups that have weight; None where rows stand for themselves.
+
+    >>> count_groups(np.array([0, 0, 1, 2]), np.array([1.0, 0.0, 2.0, 0.0]))
+    2
+    """
+    if numbers is None:
+        return None
+    weighing = numbers if sample_weight is None else numbers[sample_weight > 0]
+    return int(np.count_nonzero(np.bincount(weighing)))
+
+
 def _number_objects(given: NDArray[Any]) -> Rows:
     seen: dict[Any, int] = {}
     places = np.fromiter((seen.setdefault(group, len(seen)) for group in given), np.intp)

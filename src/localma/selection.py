@@ -107,15 +107,16 @@ def mean_and_error(
     return mean, float(np.max(errors))
 
 
-def few_blocks(n: int) -> float:
+def few_blocks(n: int, errors: float = 2.0) -> float:
     """How much wider a standard error between n blocks must be for two of it to be as sure as ever.
 
-    Student's quantile with n - 1 degrees of freedom over the normal one, at two standard errors.
+    Student's quantile with n - 1 degrees of freedom over the normal one, at two standard errors,
+    or as many as are asked for.
 
     >>> [round(few_blocks(n), 2) for n in (2, 5, 10, 50)]
     [6.98, 1.43, 1.16, 1.03]
     """
-    return float(stdtrit(n - 1, ndtr(2.0)) / 2.0) if n > 1 else float("nan")
+    return float(stdtrit(n - 1, ndtr(errors)) / errors) if n > 1 else float("nan")
 
 
 def _sums(deviations: Array, weight: Array, blocks: Rows) -> tuple[Array, Array]:

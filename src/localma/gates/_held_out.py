@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from localma.arrow_rows import ArrowRows
 from localma.combine import local_average, row_losses
-from localma.folds import Fold
+from localma.folds import Fold, count_groups
 from localma.frames import LARGE_ROWS, take_rows
 from localma.gates.base import Gate, Job
 from localma.gates.global_ import GlobalGate
@@ -69,9 +69,7 @@ class Labelled:
     @property
     def n_groups(self) -> int | None:
         """Number of groups that have weight; None where rows stand for themselves."""
-        if self.groups is None:
-            return None
-        return len(np.unique(self.groups[self.sample_weight > 0]))
+        return count_groups(self.groups, self.sample_weight)
 
     @property
     def n_effective(self) -> float:

@@ -156,8 +156,8 @@ class ShrunkGate(Gate):
         random = check_random_state(self.random_state)
         numbers = None if groups is None else number_groups(groups, len(y))
         data = Labelled.of(X, P, y, sample_weight, loss, numbers)
-        used = _judging(self._use_folds(folds, data, random), data.sample_weight)
         one_fold = self.holds_out(len(y), data.n_groups)
+        used = _judging(self._use_folds(folds, data, one_fold, random), data.sample_weight)
         seeds = self._seeds(one_fold, random)
         points = self._points(data.n_inputs, data.n_candidates, data.n_effective, len(y))
         path = None
@@ -380,12 +380,17 @@ class ShrunkGate(Gate):
         return [int(seed) for seed in random.randint(np.iinfo(np.int32).max, size=size)]
 
     def _use_folds(
-        self, folds: Sequence[Fold] | None, data: Labelled, random: np.random.RandomState
+        self,
+        folds: Sequence[Fold] | None,
+        data: Labelled,
+        one_fold: bool,
+        random: np.random.RandomState,
     ) -> list[Fold]:
-        first = self.holds_out(len(data.y), data.n_groups)
         if folds is None:
-            folds = make_folds(self.cv, data.y, data.groups, random_state=random, only_first=first)
-        return list(folds)[:1] if first else list(folds)
+            folds = make_folds(
+                self.cv, data.y, data.groups, random_state=random, only_first=one_fold
+            )
+        return list(folds)[:1] if one_fold else list(folds)
 
     def _judge(self, held_out: HeldOut, points: list[Point]) -> None:
         """Weight the points by their held-out losses, and find what the procedure is worth."""

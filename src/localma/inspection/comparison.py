@@ -75,8 +75,7 @@ def evaluate(
     >>> table["best"]
     4
     """
-    given = {"sample_weight": sample_weight, "predictions": predictions, "groups": groups}
-    seen = observe(model, X, y, **given)
+    seen = observe(model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups)
     return compare(seen, control=control, random_state=random_state)
 
 

@@ -18,7 +18,7 @@ from localma.candidates.labels import listed, unknown_classes
 from localma.combine import global_average, local_average, row_losses
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
-from localma.folds import number_groups
+from localma.folds import count_groups, number_groups
 from localma.frames import n_rows, take_rows
 from localma.gates import ShrunkGate
 from localma.inspection.columns import Feature, read_features
@@ -166,9 +166,7 @@ class Observed:
     @property
     def n_groups(self) -> int | None:
         """Number of groups that have weight; None where rows stand for themselves."""
-        if self.groups is None:
-            return None
-        return len(np.unique(self.groups[self.sample_weight > 0]))
+        return count_groups(self.groups, self.sample_weight)
 
     def groups_of(self, rows: Rows) -> Rows | None:
         """Groups of some rows, if there are any."""

@@ -157,8 +157,7 @@ def summarize(
     >>> [region["sentence"] for region in summary["regions"]["regions"]]
     ['left is trusted most where x0 <= 0', 'right is trusted most where x0 > 0']
     """
-    given = {"sample_weight": sample_weight, "predictions": predictions, "groups": groups}
-    seen = observe(model, X, y, **given)
+    seen = observe(model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups)
     judged = seen.y is not None and seen.has_predictions
     # First what needs all rows, so that nobody is asked about a row twice.
     table = compare(seen, control=control, random_state=random_state) if judged else None

@@ -53,8 +53,9 @@ class ErrorByRegionDisplay:
         random_state: int = 0,
     ) -> Self:
         """Find the regions, evaluate everybody in each, and draw it."""
-        given = {"sample_weight": sample_weight, "predictions": predictions, "groups": groups}
-        seen = observe(model, X, y, **given)
+        seen = observe(
+            model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups
+        )
         found = find_regions(seen.sample(random_state=random_state), random_state=random_state)
         return cls(region_errors(seen, found)).plot(ax=ax)
 

@@ -39,8 +39,9 @@ class ReliabilityDisplay:
         ax: Any = None,
     ) -> Self:
         """Measure the reliability of a classifier, and draw it."""
-        given = {"sample_weight": sample_weight, "predictions": predictions, "groups": groups}
-        seen = observe(model, X, y, **given)
+        seen = observe(
+            model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups
+        )
         return cls(reliability(seen)).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
