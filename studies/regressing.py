@@ -6,8 +6,8 @@ them; what a method gives does not depend on the others.
 
 A gate with enough freedom could ignore what its candidates say and use them as numbers between
 which to move: a predictor in disguise. A control shows whether it does: *constants* puts two
-numbers in place of the candidates, the 5 % and the 95 % quantile of all that the candidates say of
-the sample. Another shows whether it uses what candidates say of a row: *shuffled* permutes the
+numbers in place of the candidates, the smallest and the largest that any candidate says of the
+sample. Another shows whether it uses what candidates say of a row: *shuffled* permutes the
 predictions of each candidate over rows, in the sample and in the test part, so that they keep their
 distribution and know nothing of their row; no weights can take that noise away. Where even the best
 constant, the *mean of the sample*, does as well, there is nothing to be learnt.

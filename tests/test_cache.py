@@ -421,6 +421,21 @@ def test_another_key_is_another_model(tmp_path: Path) -> None:
     assert_array_equal(new, X[:, 1])
 
 
+def test_a_key_says_nothing_of_the_temperature(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from torch import nn
+
+    from localma.candidates import TorchCandidate
+
+    layer = nn.Linear(X.shape[1], 2)
+    hot = TorchCandidate(layer, activation="softmax", classes=[0, 1])
+    cool = TorchCandidate(layer, activation="softmax", temperature=5.0, classes=[0, 1])
+    first = Cached(hot, tmp_path, key="vendor").predict(X, "classification")
+    second = Cached(cool, tmp_path, key="vendor").predict(X, "classification")
+    assert_array_equal(second, cool.predict(X, "classification"))
+    assert not np.allclose(first, second)
+
+
 # --- what is in a pool ---------------------------------------------------------------------------
 
 

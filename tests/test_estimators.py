@@ -373,9 +373,39 @@ class TestFrames:
         pd = pytest.importorskip("pandas")
         x = np.random.default_rng(0).uniform(-2, 2, 60)
         X = pd.DataFrame(np.c_[x, x**2, -x, x], columns=[3, 2, 1, 0])
-        model = LocalMARegressor({"a": Column(2), "b": Column(3)}, gate="global")
+        model = LocalMARegressor({"a": Column(2), "b": Column(3)}, gate=QUICK)
         model.fit(X, np.abs(x))
         np.testing.assert_array_equal(model.gate_features_.transform(X), np.c_[x, x**2])
+
+    @pytest.mark.parametrize("others", [{"x": [0.0, 1.0, 2.0, 3.0]}, {}])
+    def test_dates_and_gaps_name_their_column_and_the_way_out(self, others):
+        pd = pytest.importorskip("pandas")
+        y = [0.0, 1.0, 2.0, 3.0]
+        model = LocalMARegressor({"a": lambda X: np.zeros(len(X)), "b": lambda X: np.ones(len(X))})
+        for gone in (pd.date_range("2024-01-01", periods=4), [1.0, np.nan, 2.0, 3.0]):
+            X = pd.DataFrame(others | {"gone": gone})
+            with pytest.raises(InvalidInputError, match=r"column 'gone' holds.*TableEncoder\(\)"):
+                model.fit(X, y)
+
+    @pytest.mark.parametrize("gate", ["equal", "global"])
+    def test_constant_weights_look_at_no_column(self, gate):
+        pd = pytest.importorskip("pandas")
+        y = np.arange(4.0)
+        candidates = {"a": lambda X: np.zeros(len(X)), "b": lambda X: np.full(len(X), 3.0)}
+        X = pd.DataFrame({"city": list("abca"), "x": [1.0, None, 2.0, 3.0]})
+        weights = LocalMARegressor(candidates, gate=gate).fit(X, y).predict_weights(X)
+        np.testing.assert_allclose(weights, 0.5, atol=1e-6)
+
+    def test_rows_in_another_order_are_refused(self):
+        pd = pytest.importorskip("pandas")
+        X = pd.DataFrame({"x": [3.0, 1.0, 2.0, 0.0]})
+        for wrong in (lambda X: X.sort_values("x")["x"], lambda X: X[["x"]].sort_values("x")):
+            with pytest.raises(CandidateError, match=r"'a' returned the rows of X in another"):
+                LocalMARegressor({"a": wrong, "b": lambda X: X["x"]}, gate="equal").fit(X, X["x"])
+        shuffled = X.iloc[[2, 0, 3, 1]]
+        anew = {"a": lambda X: pd.Series(X["x"].to_numpy()), "b": lambda X: X["x"]}
+        model = LocalMARegressor(anew, gate="equal").fit(shuffled, shuffled["x"])
+        np.testing.assert_array_equal(model.predict(shuffled), shuffled["x"])
 
 
 class TestGateFeatures:

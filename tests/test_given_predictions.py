@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from localma import LocalMAClassifier
 from localma.candidates import Pool
 from localma.errors import CandidateError, InvalidInputError
 
@@ -128,7 +129,8 @@ def test_bad_values_are_refused_by_name(predictions: Any, words: str) -> None:
 
 
 def test_outputs_must_agree() -> None:
-    with pytest.raises(InvalidInputError, match=r"candidate 'a' has 1 and candidate 'b' has 2\."):
+    words = r"candidate 'a' has 1 and candidate 'b' has 2\. Leave one of them out"
+    with pytest.raises(InvalidInputError, match=words):
         read({"a": P[:, 0], "b": P})
 
 
@@ -148,8 +150,28 @@ def test_probabilities_of_all_or_of_the_second_class() -> None:
 
 
 def test_the_last_axis_must_be_the_classes() -> None:
-    with pytest.raises(CandidateError, match=r"expected \(3, 3\), one column of probabilities"):
+    words = r"must have the 3 classes 'a', 'b', 'c'; received 2\..*columns name the classes"
+    with pytest.raises(InvalidInputError, match=words):
         classify(PROBABILITIES, classes="abc")
+    with pytest.raises(CandidateError, match=r"expected \(3, 3\), one column of probabilities"):
+        classify({"a": PROBABILITIES[:, 0]}, classes="abc")
+
+
+@FRAMES
+@pytest.mark.parametrize("labels", [("ant", "bee", "cat"), (0, 1, 2)])
+def test_a_class_that_the_sample_lacks_is_known_by_its_column(kind: str, labels: Any) -> None:
+    P = {"a": frame(kind, **{str(label): np.full(6, 1 / 3) for label in labels})}
+    X, y = np.arange(6.0)[:, None], np.array([labels[0], labels[2]] * 3)
+    model = LocalMAClassifier(gate="global").fit(X, y, predictions=P)
+    assert model.classes_.tolist() == list(labels)
+    np.testing.assert_allclose(model.predict_proba(X, P), 1 / 3)
+
+
+@FRAMES
+def test_a_column_that_cannot_be_a_class_is_refused_by_its_name(kind: str) -> None:
+    P = {"a": frame(kind, **{"0": np.full(4, 0.5), "1": np.full(4, 0.5), "id": np.zeros(4)})}
+    with pytest.raises(InvalidInputError, match=r"'id', which is not among the classes 0, 1"):
+        LocalMAClassifier(gate="global").fit(np.zeros((4, 1)), [0, 1, 0, 1], predictions=P)
 
 
 @FRAMES

@@ -19,7 +19,8 @@ import localma
 from localma import Column, CrossFitted, LocalMAClassifier, LocalMARegressor
 from localma.errors import FileFormatError, InvalidInputError, UntrustedFileError
 from localma.gates import MLPGate
-from localma.losses import Loss
+from localma.inspection import evaluate
+from localma.losses import Loss, squared_error
 
 QUICK = MLPGate(n_steps=30, hidden=(4,), random_state=0)
 
@@ -165,8 +166,52 @@ def test_own_loss_predicts_but_says_it_is_lost(tmp_path, sample):
     model.save(tmp_path / "model.localma")
     again = localma.load(tmp_path / "model.localma")
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
-    with pytest.raises(InvalidInputError, match="A loss of one's own is not saved"):
-        again.fit(X, y)
+    for use in (again.fit, lambda X, y: evaluate(again, X, y)):
+        with pytest.raises(InvalidInputError, match=r"A loss of one's own .*load\(path, loss="):
+            use(X, y)
+    whole = localma.load(tmp_path / "model.localma", loss=mine)
+    assert str(evaluate(whole, X, y)) == str(evaluate(model, X, y))
+    whole.fit(X, y)
+    with pytest.raises(InvalidInputError, match="the file has 'mine'"):
+        localma.load(tmp_path / "model.localma", loss=squared_error())
+    LocalMARegressor({"a": Column(1)}, gate="equal").fit(X, y).save(tmp_path / "known.localma")
+    with pytest.raises(InvalidInputError, match="'squared_error', which comes back by itself"):
+        localma.load(tmp_path / "known.localma", loss=mine)
+
+
+@pytest.mark.parametrize("cv", [3, [(np.arange(30), np.arange(30, 60))]])
+def test_folds_and_seeds_are_set_again_before_a_refit(tmp_path, sample, cv):
+    X, y = sample
+    candidates = {"left": Column(1), "right": Column(2)}
+    LocalMARegressor(candidates, cv=cv, random_state=0).fit(X, y).save(tmp_path / "model.localma")
+    again = localma.load(tmp_path / "model.localma")
+    assert again.gate.cv is None
+    fits = [again.set_params(cv=4, random_state=k).fit(X, y).predict(X) for k in (1, 1, 2)]
+    assert len(again.gate_.fold_answers_) == 4
+    np.testing.assert_array_equal(fits[0], fits[1])
+    assert not np.array_equal(fits[0], fits[2])
+
+
+def test_labels_in_objects_come_back(tmp_path):
+    y = np.array(["no", "yes"] * 3, dtype=object)  # what a column of a pandas frame is
+    X, P = np.zeros((6, 1)), {"a": np.full(6, 0.25), "b": np.full(6, 0.75)}
+    model = LocalMAClassifier(gate="equal").fit(X, y, predictions=P)
+    model.save(tmp_path / "model.localma")
+    again = localma.load(tmp_path / "model.localma", candidates={})
+    np.testing.assert_array_equal(again.classes_, ["no", "yes"])
+    np.testing.assert_array_equal(again.predict(X, P), model.predict(X, P))
+
+
+def test_columns_of_the_gate_may_come_in_an_array(tmp_path, sample):
+    X, y = sample
+    model = LocalMARegressor(
+        {"left": Column(1), "right": Column(2)}, gate=QUICK, gate_features=np.array([0])
+    )
+    model.fit(X, y).save(tmp_path / "model.localma")
+    again = localma.load(tmp_path / "model.localma")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    with pytest.raises(InvalidInputError, match=r"positions of a mask with np.flatnonzero"):
+        model.set_params(gate_features=[True, False, False]).fit(X, y)
 
 
 def test_what_cannot_come_back_is_not_saved(tmp_path, columns, sample):

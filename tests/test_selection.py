@@ -122,6 +122,13 @@ def test_two_standard_errors_are_exceeded_as_rarely_however_few_groups_there_are
     assert exceeded < (110 if unequal else 65)
 
 
+@pytest.mark.parametrize("n", [2, 4, 8, 29, 30])
+def test_two_standard_errors_are_exceeded_as_rarely_however_few_rows_there_are(n):
+    draws = np.random.default_rng(0).normal(size=(2000, n))
+    exceeded = sum(abs(mean) > 2 * e for mean, e in (mean_and_error(d, np.ones(n)) for d in draws))
+    assert 60 < exceeded < 150  # 4.6 % by the normal distribution, 5.5 % at 30 rows
+
+
 def test_gain_is_paired():
     losses = np.random.default_rng(0).normal(size=30) ** 2
     gain = locality_gain(losses + 1.0, losses, np.ones(30))

@@ -479,7 +479,10 @@ class TestBadParameters:
             ({"strengths": ()}, "at least one"),
             ({"strengths": (-1.0,)}, "zero or more"),
             ({"base": EqualGate()}, "EqualGate has not"),
-            ({"n_restarts": 0}, "n_restarts of ShrunkGate must be at least 1"),
+            ({"strengths": 0.5}, "must be a list of finite numbers"),
+            ({"strengths": "abc"}, "must be a list of finite numbers"),
+            ({"n_restarts": 0}, "whole number, at least 1, or None; received 0"),
+            ({"n_restarts": 1.5}, "whole number, at least 1, or None; received 1.5"),
         ],
     )
     def test_refused(self, parameters, match):

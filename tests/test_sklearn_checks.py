@@ -18,9 +18,7 @@ INEXACT = "check_sample_weight_equivalence_on_dense_data"
 
 
 def expected_failures(estimator):
-    exact = estimator.gate == "global" or (
-        estimator.gate == "auto" and isinstance(estimator, LocalMARegressor)
-    )
+    exact = estimator.gate == "global" or isinstance(estimator, LocalMARegressor)
     return {} if exact else {INEXACT: "float32 training and folds by row cannot give 1e-7"}
 
 

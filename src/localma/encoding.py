@@ -228,7 +228,9 @@ def _missing(series: Any) -> NDArray[np.bool_]:
 
 
 def _texts(series: Any) -> list[str]:
-    return [str(value) for value in series.to_list()]
+    # A category 1 that a gap turned into 1.0 is the same category.
+    whole = (int(v) if isinstance(v, float) and v.is_integer() else v for v in series.to_list())
+    return [str(value) for value in whole]
 
 
 def _numbers(series: Any, name: str) -> Array:

@@ -26,7 +26,8 @@ from sklearn.utils.validation import (
 )
 
 from localma.candidates import Pool
-from localma.candidates.given import check_same_index
+from localma.candidates.given import check_same_index, with_named_classes
+from localma.candidates.labels import as_labels
 from localma.candidates.outputs import Task
 from localma.combine import local_average
 from localma.errors import InvalidInputError, unknown_name
@@ -116,7 +117,7 @@ class _LocalMA(BaseEstimator):
         random = check_random_state(self.random_state)
         gate = self._make_gate(random)
         y = self._check_target(y)  # first, since it forgets the names of features
-        X = self._check_inputs(X, reset=True, raw=gate.raw_inputs)
+        X = self._check_inputs(X, reset=True, gate=gate)
         _check_rows(n_rows(X), len(y))
         check_same_index(predictions, X)
         if sample_weight is not None:
@@ -131,8 +132,7 @@ class _LocalMA(BaseEstimator):
             self.gate_features, hidden, raw=gate.raw_inputs, needed=gate.needs_inputs
         )
         self.gate_features_.fit(X, y)
-        judged_by_groups = gate.needs_folds and groups is not None
-        numbers = number_groups(groups, len(y)) if judged_by_groups else None
+        numbers = None if groups is None else number_groups(groups, len(y))
         n_groups = count_groups(numbers, sample_weight)
         in_parts = gate.reads_in_parts(len(y), n_groups)
         inputs = self.gate_features_.transform(X, in_parts=in_parts)
@@ -144,7 +144,7 @@ class _LocalMA(BaseEstimator):
             how = {"cv": folds, "groups": groups, "random_state": random}
             P, sample_weight = self._fit_pool(pool, X, y, sample_weight, predictions, how)
         judged_by: dict[str, Any] = {"folds": folds}
-        if numbers is not None:
+        if numbers is not None and gate.needs_folds:
             judged_by["groups"] = numbers
         self._fit_gate(gate, inputs, P, y, sample_weight, judged_by)
         return self
@@ -296,15 +296,16 @@ class _LocalMA(BaseEstimator):
             only_first=only_first,
         )
 
-    def _check_inputs(self, X: Any, *, reset: bool, raw: bool = False) -> Any:
+    def _check_inputs(self, X: Any, *, reset: bool, gate: Gate | None = None) -> Any:
         """Record or check the features' names and number; plain numbers become an array.
 
-        What is no table (texts, images, data sets) passes as it is, if the gate takes it.
+        What is no table (texts, images, data sets) passes as it is, if the gate takes it. The values
+        of a frame are looked at by those who use them: by gate and candidates.
         """
-        if not reset:
+        if gate is None:
             check_is_fitted(self)
-            raw = self.gate_.raw_inputs
-        if raw and not is_table(X):
+            gate = self.gate_
+        if gate.raw_inputs and not is_table(X):
             if reset:
                 self.__dict__.pop("n_features_in_", None)
             return X
@@ -319,8 +320,11 @@ class _LocalMA(BaseEstimator):
                 "There is nothing to combine: candidates is None and no predictions were given. "
                 "Pass candidates={'name': fitted_model, ...}, or fit(X, y, predictions=P)."
             )
+        classes = self._classes(y)
+        if classes is not None:
+            self.classes_ = classes = with_named_classes(predictions, classes)
         self.candidate_names_, P = Pool.from_predictions(
-            predictions, n_rows=len(y), task=self._task, classes=self._classes(y)
+            predictions, n_rows=len(y), task=self._task, classes=classes
         )
         return P
 
@@ -486,6 +490,7 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         return float(r2_score(y, self.predict(X, predictions), sample_weight=sample_weight))
 
     def _check_target(self, y: Any) -> Array:
+        _refuse_labels(y)
         y = validate_data(self, X="no_validation", y=y, multi_output=True, y_numeric=True)
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
@@ -580,11 +585,12 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
     def _classes(self, y: Any) -> NDArray[Any]:
         if y is not None:
             known = None if self.pool_ is None else self.pool_.classes
-            self.classes_ = np.unique(y) if known is None else known
+            self.classes_ = as_labels(np.unique(y)) if known is None else known
         return self.classes_
 
     def _gate_outputs(self, P: Array, y: NDArray[Any]) -> tuple[Array, Array]:
-        observed = np.searchsorted(self._classes(y), y)
+        classes = self.classes_ if self.pool_ is None else self._classes(y)
+        observed = np.searchsorted(classes, y)
         if self.loss_.name == "cross_entropy":
             return np.take_along_axis(P, observed[:, None, None], axis=2), np.ones((len(y), 1))
         return P, np.eye(len(self.classes_))[observed]
@@ -598,6 +604,15 @@ def _check_rows(n_inputs: int, n_targets: int) -> None:
     if n_targets < 2:
         raise InvalidInputError(
             f"Weights cannot be learnt from n_samples={n_targets}; pass at least 2 labelled rows."
+        )
+
+
+def _refuse_labels(y: Any) -> None:
+    first = next(np.asarray(y).flat, None)
+    if isinstance(first, str):
+        raise InvalidInputError(
+            f"LocalMARegressor needs a target of numbers; received labels such as {str(first)!r}. "
+            "Use LocalMAClassifier, or turn y into numbers."
         )
 
 

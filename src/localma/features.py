@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +15,9 @@ from localma.encoding import TableEncoder
 from localma.errors import FileFormatError, InvalidInputError
 from localma.frames import (
     ColumnKey,
+    checked_columns,
     column_names,
+    column_values,
     dense,
     drop_columns,
     is_table,
@@ -39,7 +41,7 @@ class GateFeatures:
         cloned and fitted on X without those columns.
     hidden : columns that hold candidates' predictions, which the gate does not see by default.
     raw : whether the gate takes inputs that are no table: lists, tensors, data sets.
-    needed : whether the gate looks at its inputs; if not, there may be none.
+    needed : whether the gate looks at its inputs; if not, it gets none, be they what they may.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class GateFeatures:
         if isinstance(spec, str | int | np.integer):
             self.columns = [spec if isinstance(spec, str) else int(spec)]
         elif isinstance(spec, list | tuple | np.ndarray):
-            self.columns = list(spec)
+            self.columns = checked_columns(spec, "gate_features")
         elif spec is not None and not hasattr(spec, "transform") and not callable(spec):
             raise InvalidInputError(
                 "gate_features must be None, a list of columns, a transformer or a function "
@@ -79,9 +81,9 @@ class GateFeatures:
         in_parts : whether Arrow's columns may stay where they are, as `ArrowRows`.
         Where no `spec` selects them, an array X is one that scikit-learn's `validate_data` passed.
         """
-        selected = self._select(X)
-        if not self.needed and _has_no_column(selected):
+        if not self.needed:
             return np.empty((n_rows(X), 0))
+        selected = self._select(X)
         if self.raw:
             selected = _texts_of(selected)
         if self.raw and not is_table(selected):
@@ -150,9 +152,14 @@ class GateFeatures:
             selected = dense(selected)[:, None]
         if _has_no_column(selected):
             raise InvalidInputError(
-                "The gate has no column to see: every column of X holds predictions. Add columns "
-                "that describe the inputs, pass gate_features=, or choose gate='global', which "
-                "needs none."
+                "The gate has no column to see: "
+                + (
+                    "every column of X holds predictions"
+                    if self.spec is None
+                    else "gate_features selects none"
+                )
+                + ". Add columns that describe the inputs, pass gate_features=, or choose "
+                "gate='global', which needs none."
             )
         if checked:
             kept = selected.dtype in _FLOATS or (self.raw and selected.dtype.kind in "biu")
@@ -160,15 +167,18 @@ class GateFeatures:
         # Integers may be tokens, which a gate that takes anything wants as they are.
         dtype = "numeric" if self.raw else _FLOATS
         try:
-            return np.asarray(check_array(dense(selected), dtype=dtype, input_name="X"))
+            values = dense(selected)
+            if values.dtype.kind in "mM":
+                raise TypeError("dates and durations")
+            return np.asarray(check_array(values, dtype=dtype, input_name="X"))
         except (ValueError, TypeError) as error:
-            text = _columns_of_text(selected)
-            if not text:
+            culprit = next(_columns_without_numbers(selected), None)
+            if culprit is None:
                 raise
             raise InvalidInputError(
-                f"The gate needs numbers, and column {text[0]!r} holds other values ({error}). "
-                "Pass gate_features= a list of numeric columns, or a transformer that encodes "
-                "the rest, such as make_column_transformer((OneHotEncoder(), [...]), ...)."
+                f"The gate needs numbers, and column {culprit!r} holds other values ({error}). "
+                "Pass gate_features=TableEncoder(), which encodes categories, dates and missing "
+                "values, a list of numeric columns, or any other transformer."
             ) from error
 
 
@@ -177,21 +187,28 @@ def _has_no_column(selected: Any) -> bool:
 
 
 def _texts_of(selected: Any) -> Any:
-    """The values of a frame whose only column is no number, as a list; else what it is."""
-    names = column_names(selected)
-    if names is None or len(names) != 1 or not _columns_of_text(selected):
+    """The texts of a frame, its column "text" or its only one, as a list; else what it is."""
+    names = column_names(selected) or []
+    column = names[0] if len(names) == 1 else "text"
+    if column not in names:
         return selected
-    return dense(selected)[:, 0].tolist()
+    values = column_values(selected, column)
+    return selected if _as_numbers(values) is not None else values.tolist()
 
 
-def _columns_of_text(selected: Any) -> list[Any]:
-    """Names of the columns of a frame that do not convert to numbers."""
+def _columns_without_numbers(selected: Any) -> Iterator[Any]:
+    """Names of the columns of a frame that are no finite numbers."""
+    for place, name in enumerate(column_names(selected) or []):
+        numbers = _as_numbers(dense(pick_columns(selected, [place])))
+        if numbers is None or not np.isfinite(numbers).all():
+            yield name
 
-    def fails(name: Any) -> bool:
-        try:
-            np.asarray(dense(pick_columns(selected, [name])), dtype=np.float64)
-        except (ValueError, TypeError):
-            return True
-        return False
 
-    return [name for name in column_names(selected) or [] if fails(name)]
+def _as_numbers(values: NDArray[Any]) -> Array | None:
+    """Values as numbers, which dates and durations are not; None if they are none."""
+    if values.dtype.kind in "mM":
+        return None
+    try:
+        return values.astype(np.float64)
+    except (ValueError, TypeError):
+        return None

@@ -43,6 +43,8 @@ def make_folds(
         if groups is not None:
             groups = number_groups(groups, n)
         _check_number(number, n if groups is None else int(groups.max()) + 1, groups is not None)
+        if classification and groups is None:
+            _check_labels(number, y)
         cv = _splitter(number, groups, classification, random_state)
     else:
         cv = check_cv(cv, y, classifier=classification)
@@ -140,10 +142,25 @@ def _check_number(number: int, available: int, grouped: bool) -> None:
     what = "groups" if grouped else "rows"
     if number < 2:
         raise InvalidInputError(f"cv must be at least 2 folds, got {number}; pass cv=2 or more.")
+    if available < 2:
+        raise InvalidInputError(
+            f"Folds need at least 2 {what} to be split; received {available}. "
+            + ("Leave out groups=, or label rows of more groups." if grouped else "Pass more rows.")
+        )
     if number > available:
         raise InvalidInputError(
             f"{available} {what} cannot be split into cv={number} folds; "
-            f"pass cv={max(available, 2)} or fewer, or more {what}."
+            f"pass cv={available} or fewer, or more {what}."
+        )
+
+
+def _check_labels(number: int, y: NDArray[Any]) -> None:
+    """Refuse folds of which no class can have its share in each."""
+    labels, rows = np.unique(y, return_counts=True)
+    if number > rows.max():
+        raise InvalidInputError(
+            f"cv={number} folds need {number} rows of some class; the most frequent, "
+            f"{labels[rows.argmax()]!r}, has {rows.max()}. Pass a smaller cv=, or more rows."
         )
 
 

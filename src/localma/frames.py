@@ -89,6 +89,8 @@ def is_table(X: Any) -> bool:
         return True
     if hasattr(X, "__array__") and not _is_a(X, "torch", "Tensor"):
         X = np.asarray(X)
+        if X.dtype.kind == "O" and X.shape[1:] == (1,) and all(isinstance(x, str) for x in X.flat):
+            return False
         return X.ndim <= 2 and X.dtype.kind in ("biufcO" if X.ndim == 2 else "biufc")
     if not isinstance(X, list | tuple):
         return False
@@ -102,6 +104,22 @@ def _length(row: Any) -> tuple[int, ...]:
     if not all(isinstance(value, Real | np.generic) and np.isscalar(value) for value in numbers):
         return (0, 0)
     return (len(row),) if isinstance(row, list | tuple) else ()
+
+
+def checked_columns(columns: Iterable[Any], what: str) -> list[ColumnKey]:
+    """Columns as strings and plain integers, whatever they came in.
+
+    >>> checked_columns(np.array([0, 2]), "inputs")
+    [0, 2]
+    """
+    listed = list(columns)
+    for column in listed:
+        if isinstance(column, bool | np.bool_) or not isinstance(column, str | int | np.integer):
+            raise InvalidInputError(
+                f"{what} must be a list of columns (names or integer positions) or a function of "
+                f"X; received {columns!r}. Make positions of a mask with np.flatnonzero(mask)."
+            )
+    return [str(column) if isinstance(column, str) else int(column) for column in listed]
 
 
 def pick_columns(X: Any, columns: Sequence[ColumnKey]) -> Any:

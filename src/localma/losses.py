@@ -104,6 +104,9 @@ class Loss:
         Whether the loss is convex in ``mu`` for every target.
     smooth : bool
         Whether the derivative is continuous in ``mu``.
+    location : bool
+        Whether the loss depends on ``mu - y`` alone. Gates, which train in single precision, then
+        train on differences: of targets far from zero single precision would leave little.
     parameters : mapping
         The arguments of the factory; a loss of the registry is `get_loss(name, **parameters)`.
 
@@ -126,6 +129,7 @@ class Loss:
     elicits: str = "mean"
     convex: bool = True
     smooth: bool = True
+    location: bool = False
     parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -160,7 +164,7 @@ def squared_error() -> Loss:
     >>> squared_error().value(np.array([3.0]), np.array([1.0])).tolist()
     [4.0]
     """
-    return Loss("squared_error", _squared_error_value, _squared_error_derivative)
+    return Loss("squared_error", _squared_error_value, _squared_error_derivative, location=True)
 
 
 def _absolute_error_value(y: Array, mu: Array) -> Array:
@@ -184,6 +188,7 @@ def absolute_error() -> Loss:
         _absolute_error_derivative,
         elicits="median",
         smooth=False,
+        location=True,
     )
 
 
@@ -221,6 +226,7 @@ def huber(delta: float = 1.35) -> Loss:
         _With(_huber_value, delta=delta),
         _With(_huber_derivative, delta=delta),
         elicits="huber location",
+        location=True,
         parameters={"delta": delta},
     )
 
@@ -254,6 +260,7 @@ def pinball(quantile: float = 0.5) -> Loss:
         _With(_pinball_derivative, quantile=quantile),
         elicits="quantile",
         smooth=False,
+        location=True,
         parameters={"quantile": quantile},
     )
 
@@ -316,6 +323,7 @@ def brier() -> Loss:
         _squared_error_derivative,
         target=PROBABILITY,
         prediction=PROBABILITY,
+        location=True,
     )
 
 
@@ -528,6 +536,7 @@ def tweedie(power: float = 1.5) -> Loss:
         target=target,
         prediction=prediction,
         convex=power in (0, 1),
+        location=power == 0,
         parameters={"power": power},
     )
 
@@ -709,7 +718,23 @@ second argument; at y=1, mu=0 it is 1, but the value changes with slope -2. Corr
     y, mixture = (np.asarray(array, dtype=np.float64)[rows] for array in (y, mixture))
     for role in ("value", "derivative"):
         _call_checked(loss, role, y, mixture)
+    if loss.location:
+        _check_location(loss, y, mixture)
     _check_slopes(loss, y, _moved_inside(loss.prediction, mixture))
+
+
+def _check_location(loss: Loss, y: Array, mixture: Array) -> None:
+    """Refuse a loss that depends on more than ``mu - y`` though it says that it does not."""
+    value = _call_checked(loss, "value", y, mixture)
+    with np.errstate(all="ignore"):
+        moved = loss.value(y - y, mixture - y)
+    if not np.allclose(value, moved, rtol=1e-6, atol=0.0):
+        first = tuple(np.argwhere(~np.isclose(value, moved, rtol=1e-6, atol=0.0))[0])
+        raise InvalidInputError(
+            f"Loss {loss.name!r} says location=True, so its value must depend on mu - y alone; it "
+            f"is {value[first]:g} at y={y[first]:g}, mu={mixture[first]:g}, and {moved[first]:g} "
+            f"at y=0, mu={mixture[first] - y[first]:g}. Leave location= out."
+        )
 
 
 def _moved_inside(domain: Interval, mixture: Array) -> Array:

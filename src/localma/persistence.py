@@ -53,6 +53,9 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
 }
 """Fields of the description and their types in JSON."""
 
+ONLY_TO_FIT = ("cv", "random_state")
+"""Parameters of a gate that are not saved, for the estimator sets those that a user leaves out."""
+
 Arrays = dict[str, NDArray[Any]]
 Model = LocalMARegressor | LocalMAClassifier
 
@@ -92,6 +95,7 @@ def load(
     *,
     gate: Any = None,
     gate_features: Any = None,
+    loss: Loss | None = None,
     trust: bool = False,
 ) -> Model:
     """Read a model that `save` wrote.
@@ -104,6 +108,7 @@ def load(
     gate : the PyTorch module of the gate, or the function that makes it, where the file cannot name
         it; or the whole gate, as it was before it was fitted
     gate_features : the fitted transformer or the function, where the file cannot describe it
+    loss : a loss of one's own, which is not saved; prediction does without it
     trust : whether to follow recipes that import code. Only for files from people you trust.
     """
     description, arrays = _read(Path(path))
@@ -113,6 +118,7 @@ def load(
         )
     try:
         model = _build(description, arrays, candidates, trust, Path(path).parent, gate)
+        model.loss_ = model.loss = _restore_loss(description["loss"], loss)
         features = _restore_features(description["gate_features"], gate_features, trust)
         model.gate_features_, model.gate_features = features, features.spec
         features.raw, features.needed = model.gate_.raw_inputs, model.gate_.needs_inputs
@@ -141,7 +147,6 @@ def _build(
     model.global_weights_ = _array(arrays, "global_weights")
     if model.global_weights_.ndim != 1 or (model.global_weights_ < 0).any():
         raise FileFormatError("The array 'global_weights' must have shape (M,) and no negatives.")
-    model.loss_ = model.loss = _restore_loss(description["loss"])
     _restore_inputs(model, description)
     _restore_pool(model, description, candidates, trust, folder)
     return model
@@ -182,7 +187,10 @@ def _describe_gate(gate: Gate) -> dict[str, Any]:
     return {
         "kind": kind.__name__ if known else import_name(kind),
         "known": known,
-        "parameters": {k: _to_json(v) for k, v in gate.get_params(deep=False).items()},
+        "parameters": {
+            name: None if name in ONLY_TO_FIT else _to_json(value)
+            for name, value in gate.get_params(deep=False).items()
+        },
     }
 
 
@@ -212,7 +220,7 @@ def _to_json(value: Any) -> Any:
     name = import_name(value) if callable(value) else None
     if name is not None:
         return {"$import": name}
-    # A splitter, a generator of random numbers: needed to fit again, not to predict.
+    # Needed to fit again, not to predict.
     return {"$left_out": repr(value)}
 
 
@@ -355,10 +363,16 @@ def _restore_gate(description: Any, arrays: Arrays, trust: bool, given: Any) -> 
         raise FileFormatError(f"The array 'gate.{error.args[0]}' is missing.") from error
 
 
-def _restore_loss(description: dict[str, Any]) -> Loss:
+def _restore_loss(description: dict[str, Any], given: Loss | None) -> Loss:
     _check_fields(description, {"name": str, "parameters": dict, "own": bool}, "loss")
+    if given is not None and (not description["own"] or given.name != description["name"]):
+        raise InvalidInputError(
+            f"loss= must be the loss of one's own that the model was fitted with; received "
+            f"{given!r}, and the file has {description['name']!r}"
+            f"{'' if description['own'] else ', which comes back by itself'}."
+        )
     if description["own"]:
-        return Loss(description["name"], _lost, _lost)
+        return Loss(description["name"], _lost, _lost) if given is None else given
     try:
         return get_loss(description["name"], **description["parameters"])
     except (InvalidInputError, TypeError) as error:
@@ -368,7 +382,7 @@ def _restore_loss(description: dict[str, Any]) -> Loss:
 def _lost(y: Any, mu: Any) -> Any:
     raise InvalidInputError(
         "A loss of one's own is not saved, and prediction does not need it; to fit or judge "
-        "again, set the parameter loss= of the model."
+        "again, give it when the model is loaded: load(path, loss=...)."
     )
 
 

@@ -23,6 +23,9 @@ Rule = Callable[[Array, Array, Array], Array]
 TEMPERATURE = 4.0
 """Held-out evidence is read at this multiple of the smallest risk: the noise of squared error."""
 
+FEW_ROWS = 30
+"""From so many rows on Student's quantile is close to the normal one."""
+
 NEGLIGIBLE = 0.05
 """Points with less than this share of the largest weight are dropped."""
 
@@ -38,13 +41,23 @@ def exponential_weights(L: Array, sample_weight: Array, prior: Array) -> Array:
     [1.0, 0.0]
     """
     risk = L @ sample_weight / sample_weight.sum()
-    n = sample_weight.sum() ** 2 / (sample_weight**2).sum()
+    n = effective_number(sample_weight)
     scale = TEMPERATURE * max(abs(float(risk.min())), float(np.finfo(np.float64).tiny))
     with np.errstate(over="ignore"):
         evidence = np.log(prior) - n * (risk - risk.min()) / scale
     weights = np.exp(evidence - evidence.max())
     weights[weights < NEGLIGIBLE * weights.max()] = 0.0
     return weights / weights.sum()
+
+
+def effective_number(sample_weight: Array) -> float:
+    """Number of equal rows that rows of these weights (n,) amount to.
+
+    >>> effective_number(np.array([1.0, 1.0, 0.0])), effective_number(np.full(4, 1e-200))
+    (2.0, 4.0)
+    """
+    shares = sample_weight / sample_weight.max()  # whose squares neither vanish nor overflow
+    return float(shares.sum() ** 2 / (shares**2).sum())
 
 
 def smallest_risk(L: Array, sample_weight: Array, prior: Array) -> Array:
@@ -86,19 +99,20 @@ def mean_and_error(
     groups, folds : (n,) numbers, from 0, of blocks of rows that are no independent draws: rows of
     one patient, or rows of one fold, which share the models that judged them and their errors with
     it. The standard error is at least that between the blocks, and NaN, unknown, where there is a
-    single row or group. With few groups it is wider, so that two of it are as sure as ever; see
-    `few_blocks`.
+    single row or group. With few groups, or less than 30 rows, it is wider, so that two of it are
+    as sure as ever; see `few_blocks`.
 
     >>> values, patients = np.array([0.0, 0.0, 2.0, 2.0]), np.array([0, 0, 1, 1])
     >>> mean, error = mean_and_error(values, np.ones(4))
     >>> mean, round(error, 3), round(mean_and_error(values, np.ones(4), groups=patients)[1], 3)
-    (1.0, 0.577, 6.984)
+    (1.0, 0.957, 6.984)
     """
     counted = sample_weight > 0
     mean = float(sample_weight @ values / sample_weight.sum())
     weight = sample_weight[counted]
     deviations = weight * (values[counted] - mean)
-    errors = [_error_between(deviations, weight)]
+    few = few_blocks(len(weight)) if len(weight) < FEW_ROWS else 1.0
+    errors = [few * _error_between(deviations, weight)]
     if folds is not None:
         errors.append(_error_between(*_sums(deviations, weight, folds[counted])))
     if groups is not None:

@@ -206,8 +206,18 @@ def test_scale_of_sample_weight_does_not_matter(name):
     X, P, y = problem()
     weight = np.random.default_rng(2).uniform(0.5, 2, len(X))
     one = fitted(name, X, P, y, sample_weight=weight).predict_weights(X)
-    ten = fitted(name, X, P, y, sample_weight=10 * weight).predict_weights(X)
-    np.testing.assert_allclose(one, ten, atol=1e-3)
+    for scale in (10.0, 1e-200, 1e155):
+        other = fitted(name, X, P, y, sample_weight=scale * weight).predict_weights(X)
+        np.testing.assert_allclose(one, other, atol=1e-3)
+
+
+@EVERY_GATE
+def test_level_of_the_target_does_not_matter(name):
+    """Weights sum to one, so a loss of the difference sees no level: seconds since 1970 do."""
+    X, P, y = problem()
+    near = fitted(name, X, P, y).predict_weights(X)
+    far = fitted(name, X, P + 2.0**31, y + 2.0**31).predict_weights(X)
+    np.testing.assert_allclose(far, near, atol=5e-3)
 
 
 @EVERY_GATE

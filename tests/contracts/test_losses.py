@@ -7,6 +7,7 @@ import copy
 import inspect
 import pickle
 import textwrap
+from dataclasses import replace
 from math import inf, log
 
 import numba
@@ -216,6 +217,14 @@ def test_smooth_is_true_exactly_where_the_derivative_is_continuous_at_the_target
     y = y[loss.prediction.contains(y) & (y < loss.prediction.high)]
     jump = loss.derivative(y, y * (1 + 1e-9)) - loss.derivative(y, y * (1 - 1e-9))
     assert (np.abs(jump) < 1e-3).all() == loss.smooth
+
+
+@every_loss
+def test_location_is_true_exactly_where_the_value_depends_on_the_difference_alone(loss):
+    y, mu = np.meshgrid(points(loss.target), points(loss.prediction))
+    with np.errstate(all="ignore"):  # zero is outside of some domains
+        moved = loss.value(y - y, mu - y)
+    assert np.allclose(loss.value(y, mu), moved, equal_nan=False) == loss.location
 
 
 # What a loss elicits.
@@ -637,6 +646,19 @@ def test_probabilities_may_overstep_by_rounding_but_means_may_not():
 
 
 # A user's own loss.
+
+
+def test_a_loss_that_wrongly_says_that_it_is_of_the_difference_is_refused():
+    relative = Loss(
+        "relative",
+        lambda y, mu: ((mu - y) / y) ** 2,
+        lambda y, mu: 2 * (mu - y) / y**2,
+        location=True,
+    )
+    with pytest.raises(InvalidInputError, match=r"depend on mu - y alone; .*Leave location= out"):
+        try_loss(relative, np.array([1.0, 2.0, 3.0]), np.array([2.0, 2.0, 4.0]))
+    try_loss(replace(relative, location=False), np.array([1.0, 2.0]), np.array([2.0, 2.0]))
+
 
 Y, MIXTURE = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.5, 2.5, 1.0, 4.0])
 

@@ -379,6 +379,40 @@ def test_a_loss_may_not_take_the_extremes(step):
     )
 
 
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_targets_have_as_many_outputs_as_the_candidates(outputs):
+    X = np.arange(6.0)[:, None]
+    y = np.tile(X, (1, outputs)) if outputs > 1 else X[:, 0]
+    model = LocalMARegressor({"a": lambda X: np.tile(X, (1, outputs))}, gate="equal").fit(X, y)
+    evaluate(model, X, y)
+    with pytest.raises(InvalidInputError, match=f"the candidates give {outputs}, y has"):
+        evaluate(model, X, np.tile(X, (1, 3 - outputs)))
+    with pytest.raises(InvalidInputError, match=r"received shape \(6, 1, 1\)"):
+        evaluate(model, X, X[:, :, None])
+    with pytest.raises(InvalidInputError, match="Labels need a LocalMAClassifier"):
+        evaluate(model, X, list("abcdef"))
+
+
+def test_new_predictions_are_in_the_domain_of_the_loss():
+    X = np.arange(1.0, 7.0)[:, None]
+    model = LocalMARegressor({"a": lambda X: X[:, 0]}, loss="gamma", gate="equal").fit(X, X[:, 0])
+    with pytest.raises(InvalidInputError, match=r"'gamma' takes predictions in \(0, inf\)"):
+        evaluate(model, -X, X[:, 0])
+
+
+def test_predictions_of_rows_in_another_order_are_refused(pd):
+    X = pd.DataFrame({"x": np.arange(6.0)})
+    P = pd.DataFrame({"a": np.arange(6.0), "b": np.zeros(6)})
+    model = LocalMARegressor(gate="equal").fit(X, X["x"], predictions=P)
+    evaluate(model, X, X["x"], predictions=P)
+    for ask in (
+        lambda P: evaluate(model, X, X["x"], predictions=P),
+        lambda P: explain(model, X, 0, predictions=P),
+    ):
+        with pytest.raises(InvalidInputError, match="index differs"):
+            ask(P.iloc[::-1])
+
+
 def test_comparison_needs_targets_and_known_labels(step, classifier):
     with pytest.raises(InvalidInputError, match="needs the targets of its rows"):
         compare(observe(step.model, step.X))

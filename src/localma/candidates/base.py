@@ -16,9 +16,9 @@ from localma.candidates.batches import (
     working_bytes,
 )
 from localma.candidates.labels import Labels, as_labels
-from localma.candidates.outputs import Array, Rows, Task, as_prediction
+from localma.candidates.outputs import Array, Rows, Task, as_prediction, check_not_reordered
 from localma.errors import CandidateError, InvalidInputError, LocalMAError
-from localma.frames import ColumnKey, n_rows, pick_columns, take_rows
+from localma.frames import ColumnKey, checked_columns, n_rows, pick_columns, take_rows
 from localma.imports import import_name, import_object
 from localma.progress import bar
 
@@ -92,6 +92,13 @@ class Candidate(ABC):
     @abstractmethod
     def _model_identity(self) -> Hashable:
         """Equal for two candidates that hold the very same model."""
+
+    def _reading(self) -> Hashable:
+        """Options that turn what the model says into predictions.
+
+        A key that stands for the model says nothing of them.
+        """
+        return ()
 
     @abstractmethod
     def check_task(self, task: Task, name: str) -> None:
@@ -183,6 +190,7 @@ class Candidate(ABC):
             raise self._failure(error, name, X, rows, of) from error
         classes = self.classes if task == "classification" else None
         try:
+            check_not_reordered(output, X, name)
             return as_prediction(output, name=name, n=n_rows(X), classes=classes, rows=rows)
         except CandidateError as error:
             if self.source is None:
@@ -291,14 +299,7 @@ def joined(pieces: list[Array], name: str) -> Array:
 def _checked_inputs(inputs: Any) -> Inputs:
     if inputs is None or callable(inputs):
         return inputs
-    columns = [inputs] if isinstance(inputs, str | int) else list(inputs)
-    for column in columns:
-        if isinstance(column, bool | np.bool_) or not isinstance(column, str | int | np.integer):
-            raise InvalidInputError(
-                "inputs must be a list of columns (names or integer positions) or a function of "
-                f"X; received {inputs!r}."
-            )
-    return [column if isinstance(column, str) else int(column) for column in columns]
+    return checked_columns([inputs] if isinstance(inputs, str | int) else inputs, "inputs")
 
 
 def _checked_cost(cost: float) -> float:

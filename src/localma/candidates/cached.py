@@ -193,7 +193,9 @@ class Cached(Candidate):
         return Shelf(self.folder, name, about, self.max_bytes)
 
     def _fingerprint(self) -> str:
-        return candidate_fingerprint(self.candidate) if self.key is None else f"key {self.key}"
+        if self.key is None:
+            return candidate_fingerprint(self.candidate)
+        return f"key {self.key} {self.candidate._reading()!r}"
 
     def _answer(self, X: Any, task: Task) -> Any:
         return self.candidate._answer(X, task)

@@ -70,6 +70,7 @@ def read_predictions(
         return numbered(whole.shape[1]) if names is None else tuple(names), whole
     received, columns = _split(predictions, n_rows)
     if received is None:
+        _check_classes(columns[0], labels)
         received = _names_of_array(len(columns), names)
     by_name = dict(zip(check_names(received), columns, strict=True))
     if names is not None:
@@ -99,6 +100,28 @@ def check_same_index(predictions: Any, X: Any) -> None:
             "them in order with predictions.loc[X.index]; where they are in order already, pass "
             "predictions.to_numpy(), or set their index to X.index."
         )
+
+
+def with_named_classes(predictions: Any, classes: Labels) -> Labels:
+    """Classes of a sample (K,), and those that the columns of data frames name beside them.
+
+    A small sample may lack a rare class that the candidates know.
+
+    >>> import polars
+    >>> frame = polars.DataFrame({"no": [0.5], "perhaps": [0.2], "yes": [0.3]})
+    >>> with_named_classes({"a": frame}, as_labels(["no", "yes"])).tolist()
+    ['no', 'perhaps', 'yes']
+    """
+    if not isinstance(predictions, Mapping):
+        return classes
+    known = {str(label) for label in classes.tolist()}
+    columns = {name: None for part in predictions.values() for name in column_names(part) or ()}
+    further = [name for name in columns if str(name) not in known]
+    kind = str if classes.dtype.kind == "U" else classes.dtype
+    try:
+        return np.unique(np.concatenate([classes, np.asarray(further, dtype=str).astype(kind)]))
+    except ValueError:
+        return classes  # what is no label of the kind is refused by its name later
 
 
 def _labels(task: Task, classes: Any) -> Labels | None:
@@ -193,6 +216,17 @@ def _names_of_array(M: int, names: Sequence[str] | None) -> tuple[str, ...]:
             f"{', '.join(repr(name) for name in names)}; received {M} columns."
         )
     return tuple(names)
+
+
+def _check_classes(values: Any, labels: Labels | None) -> None:
+    """Refuse an array whose last axis cannot be that of the classes."""
+    if labels is None or values.ndim < 2 or values.shape[1] == len(labels):
+        return
+    raise InvalidInputError(
+        f"The last axis of predictions must have the {len(labels)} classes {listed(labels)}; "
+        f"received {values.shape[1]}. Where the sample lacks a class, pass a dict from name to "
+        "data frame, whose columns name the classes."
+    )
 
 
 def _column(values: Any, name: str, n: int, classes: Labels | None) -> Array:

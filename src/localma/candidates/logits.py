@@ -87,7 +87,10 @@ class LogitsCandidate(Candidate):
         return probabilities(np.asarray(outputs), self.activation, self.temperature)
 
     def _model_identity(self) -> tuple[object, ...]:
-        return self._network_identity(), self.activation, self.temperature
+        return self._network_identity(), *self._reading()
+
+    def _reading(self) -> tuple[object, ...]:
+        return self.activation, self.temperature
 
     def check_task(self, task: Task, name: str) -> None:
         """Refuse classification without classes, and regression with them."""

@@ -61,6 +61,31 @@ def as_prediction(
     return _probabilities(values, name, n, classes, rows)
 
 
+def check_not_reordered(output: Any, X: Any, name: str) -> None:
+    """Refuse a pandas output with the index of a pandas X in another order: rows go by position.
+
+    An index that counts from zero says nothing: it is what new pandas objects have.
+    """
+    index, own = getattr(output, "index", None), getattr(X, "index", None)
+    if index is None or own is None or not hasattr(output, "iloc") or not hasattr(X, "iloc"):
+        return
+    counted = type(index).__name__ == "RangeIndex"
+    if (
+        counted
+        or len(index) != len(own)
+        or index.equals(own)
+        or len(index.symmetric_difference(own))
+    ):
+        return
+    row = next((k for k in range(len(own)) if own[k] != index[k]), 0)
+    raise CandidateError(
+        f"Candidate {name!r} returned the rows of X in another order: in row {row} X has index "
+        f"{own[row]!r} and the prediction {index[row]!r}; return them as they came, with "
+        ".loc[X.index].",
+        candidate=name,
+    )
+
+
 def _by_label(output: Any, classes: Labels | None) -> Any:
     """Order the columns of a returned data frame by class label, where they are labels."""
     if classes is None or isinstance(output, np.ndarray):
@@ -76,6 +101,12 @@ def _by_label(output: Any, classes: Labels | None) -> Any:
 
 
 def _real_array(output: Any, name: str) -> Array:
+    if np.ma.is_masked(output):
+        raise CandidateError(
+            f"Candidate {name!r} masked {np.ma.getmaskarray(output).sum()} of its predictions; it "
+            "must predict every row it is given: fill them, or leave those rows out.",
+            candidate=name,
+        )
     try:
         values = np.asarray(output)
     except Exception as error:
@@ -206,7 +237,8 @@ def stacked(columns: Iterable[Array | None], names: Sequence[str], n: int) -> Ar
             K, K_other = ((*shape, 1)[0] for shape in (P.shape[2:], values.shape[1:]))
             raise InvalidInputError(
                 f"All candidates must have the same number of outputs; candidate {first!r} has {K} "
-                f"and candidate {name!r} has {K_other}."
+                f"and candidate {name!r} has {K_other}. Leave one of them out, or let a function "
+                "around it return as many columns as the others."
             )
         P[:, m] = values
     return np.zeros((n, len(names))) if P is None else P

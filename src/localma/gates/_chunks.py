@@ -20,7 +20,15 @@ from localma.combine import global_average, row_losses
 from localma.errors import InvalidInputError
 from localma.gates._anchor import loss_scale
 from localma.gates._engine import in_threads
-from localma.gates._packing import LANES, Float32, Float64, Sample, by_output, candidate_order
+from localma.gates._packing import (
+    LANES,
+    Float32,
+    Float64,
+    Sample,
+    by_output,
+    candidate_order,
+    off_target,
+)
 from localma.gates._parts import moments, row_slices, weighted_sum
 from localma.gates.global_ import GlobalGate
 from localma.losses import Loss
@@ -45,12 +53,14 @@ class Table:
     """A labelled sample that is read in parts: X (n, p), P (n, M, K), y (n, K), weight (n,).
 
     X need not be an array: rows are taken out of it by a slice or by an array of indices.
+    `location` is as in `Data`.
     """
 
     X: Any
     P: Array
     y: Array
     weight: Array
+    location: bool = False
 
     @property
     def row_numbers(self) -> int:
@@ -107,13 +117,14 @@ class Chunk:
         ids, layout, table = self._ids(), self.layout, self.table
         shuffled = np.random.default_rng(self.seed).permutation(len(ids))
         X = (table.X[ids] - layout.mean) / layout.scale
-        P = by_output(table.P[ids][:, layout.candidates])
+        y = table.y[ids]
+        P = by_output(off_target(table.P[ids][:, layout.candidates], y, table.location))
         weight = np.zeros(len(ids) + -len(ids) % LANES, dtype=np.float32)
         weight[: len(ids)] = table.weight[ids][shuffled] / (layout.unit * table.y.shape[1])
         return Sample(
             X=_pack(X, shuffled, layout.block),
             P=_pack(P, shuffled, layout.block),
-            y=_pack(table.y[ids], shuffled, layout.block),
+            y=_pack(off_target(y, y, table.location), shuffled, layout.block),
             weight=weight,
             block=layout.block,
             mean=layout.mean,

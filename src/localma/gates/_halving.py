@@ -56,7 +56,7 @@ class HalvedPath:
 
     def __init__(self, data: Labelled, fold: Fold, points: Sequence[Point], seed: int) -> None:
         self.data, self.fold, self.points, self.seed = data, fold, points, seed
-        self.table = Table(data.X, data.P, data.y, data.sample_weight)
+        self.table = Table(data.X, data.P, data.y, data.sample_weight, data.loss.location)
         self.kinds: dict[str, list[int]] = {}
         for k, point in enumerate(points):
             if point.gate is not None:

@@ -16,7 +16,7 @@ from localma.frames import LARGE_ROWS, take_rows
 from localma.gates.base import Gate, Job
 from localma.gates.global_ import GlobalGate
 from localma.losses import Loss
-from localma.selection import fold_overlap
+from localma.selection import effective_number, fold_overlap
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]
@@ -74,7 +74,7 @@ class Labelled:
     @property
     def n_effective(self) -> float:
         """Number of equal rows that the weighted rows amount to."""
-        return float(self.sample_weight.sum() ** 2 / (self.sample_weight**2).sum())
+        return effective_number(self.sample_weight)
 
     def global_weights(self, rows: Rows | None) -> Array:
         """Minimiser over the simplex of the mean loss of some rows: (M,)."""

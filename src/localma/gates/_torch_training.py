@@ -21,6 +21,7 @@ from torch import nn
 from localma.combine import empirical_risk, local_average, softmax
 from localma.errors import InvalidInputError
 from localma.gates._anchor import floored
+from localma.gates._packing import off_target
 from localma.gates._torch_checkpoint import Checkpoint
 from localma.gates._torch_inputs import Inputs, Rows, check_finite
 from localma.gates._torch_network import GateNetwork, new_module, started
@@ -191,7 +192,11 @@ class Trainer:
         self.optimizer.zero_grad()
         logits = self.network(send_to_device(task.inputs.batch(rows), device), len(rows))
         P, y = (
-            torch.as_tensor(values[rows], dtype=torch.float32, device=device)
+            torch.as_tensor(
+                off_target(values[rows], task.y[rows], task.loss.location),
+                dtype=torch.float32,
+                device=device,
+            )
             for values in (task.P, task.y)
         )
         mixture = torch.einsum("nm,nmk->nk", torch.softmax(logits, dim=1), P)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from numbers import Real
 from typing import ClassVar, Self
 
 import numpy as np
@@ -145,7 +146,7 @@ class GlobalGate(Gate):
     def _tolerance(self, loss: Loss) -> float:
         if self.tol is None:
             return SMOOTH_TOLERANCE if loss.smooth else KINKED_TOLERANCE
-        if not self.tol > 0.0:
+        if not isinstance(self.tol, Real) or not self.tol > 0.0:
             raise InvalidInputError(
                 f"tol of GlobalGate must be > 0; received {self.tol!r}. Leave it out, or pass the "
                 "gap you accept as a part of the risk of equal weights, such as 1e-8."

@@ -248,10 +248,11 @@ class MLPGate(Gate):
         for gate in gates:
             gate._check_parameters()
         if gates and self.batch_rows(len(y)) is None:
-            _fit_together(gates, check_data(X, P, y, sample_weight), loss, jobs)
+            data = check_data(X, P, y, sample_weight, location=loss.location)
+            _fit_together(gates, data, loss, jobs)
         elif gates:
             check_shapes(X, P, y)
-            table = Table(X, P, y, check_weight(sample_weight, len(y)))
+            table = Table(X, P, y, check_weight(sample_weight, len(y)), loss.location)
             _fit_on_batches(gates, table, loss, jobs)
 
     def reads_in_parts(self, n_rows: int, n_groups: int | None = None) -> bool:
@@ -395,14 +396,14 @@ class MLPGate(Gate):
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise unknown_name(name, getattr(self, name), known)
-        if any(units != int(units) or units < 1 for units in self.hidden):
+        if not _passes(lambda hidden: all(u == int(u) >= 1 for u in hidden), self.hidden):
             raise InvalidInputError(
                 f"hidden of MLPGate must be a sequence of positive integers; received "
                 f"{self.hidden!r}. Take (16,) for one layer of 16 units, () for a linear gate."
             )
         for name, passes, rule in _RULES:
             value = getattr(self, name)
-            if not passes(value):
+            if not _passes(passes, value):
                 raise InvalidInputError(
                     f"{name} of MLPGate must be {rule}; received {value!r}. Leave it out for the "
                     "default."
@@ -422,6 +423,14 @@ def stacked(constant: Array, gates: Sequence[MLPGate], shares: Sequence[float]) 
         constant,
         [gate._part(share, gate.parameters_) for gate, share in members if len(gate.parameters_)],
     )
+
+
+def _passes(rule: Callable[[Any], bool], value: Any) -> bool:
+    """Whether a value keeps a rule; one of a type that the rule cannot judge does not."""
+    try:
+        return bool(rule(value))
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 _CHOICES = {

@@ -8,6 +8,7 @@ weights a_k come from cross-fitted losses, so the answer is local only as far as
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -44,6 +45,9 @@ MANY_INPUTS = 32
 
 CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
 """Prior weight of the points without local part; the local gates share the rest evenly."""
+
+RELEVANT = 0.001
+"""Nobody need change a gate for a smaller part of the risk, however clear it is."""
 
 HOLD_OUT_ROWS = LARGE_ROWS
 """From this many rows on, one fold judges well enough, at a fifth of the cost of five."""
@@ -259,7 +263,7 @@ class ShrunkGate(Gate):
                 f"from {before} with the best constant weights to {after} "
                 f"({gain.value / abs(gain.global_risk):.0%} lower)."
             )
-        if gain.is_clear:
+        if gain.is_clear and -gain.value > RELEVANT * abs(gain.global_risk):
             return (
                 f"Local weights do not pay: they raise the held-out loss by {higher} ± "
                 f"{error}, from {before} with the best constant weights; "
@@ -431,11 +435,16 @@ class ShrunkGate(Gate):
     def _check_parameters(self) -> None:
         if self.rule not in RULES:
             raise unknown_name("rule", self.rule, RULES)
-        strengths = list(self.strengths)
-        if not strengths or not all(0 <= value < np.inf for value in strengths):
+        strengths = np.asarray(self.strengths)
+        if (
+            strengths.ndim != 1
+            or not strengths.size
+            or strengths.dtype.kind not in "biuf"
+            or not ((strengths >= 0) & (strengths < np.inf)).all()
+        ):
             raise InvalidInputError(
-                "strengths of ShrunkGate must be finite numbers, zero or more, at least one; "
-                f"received {self.strengths!r}."
+                "strengths of ShrunkGate must be a list of finite numbers, zero or more, at least "
+                f"one; received {self.strengths!r}. Leave it out for {NETWORK_STRENGTHS}."
             )
         if self.base is not None and not isinstance(self.base, Gate):
             raise InvalidInputError(
@@ -448,9 +457,11 @@ class ShrunkGate(Gate):
                 "The base of ShrunkGate must have the parameters shrinkage and random_state; "
                 f"{type(self.base).__name__} has not. Wrap a gate such as MLPGate()."
             )
-        if self.n_restarts is not None and self.n_restarts < 1:
+        restarts = self.n_restarts
+        if restarts is not None and (not isinstance(restarts, Integral) or restarts < 1):
             raise InvalidInputError(
-                f"n_restarts of ShrunkGate must be at least 1; received {self.n_restarts!r}."
+                "n_restarts of ShrunkGate must be a whole number, at least 1, or None; received "
+                f"{restarts!r}. Leave it out for 3."
             )
 
 
@@ -467,7 +478,9 @@ def _judging(folds: list[Fold], sample_weight: Array) -> list[Fold]:
     if not useful:
         raise InvalidInputError(
             "Some fold needs rows of positive weight both to train on and to judge by; none of the "
-            f"{len(folds)} folds has. Use other folds, or other sample weights."
+            f"{len(folds)} folds has. Use other folds, or other sample weights; where a model of "
+            "one's own is fitted, only rows that some fold holds out have weight, so hold out "
+            "every row once, as cv=5 does."
         )
     return useful
 

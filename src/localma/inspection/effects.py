@@ -58,7 +58,8 @@ def pick_features(
     if wanted is None:
         return [by_name[name] for name in ranked[:most]]
     by_position = {feature.position: feature for feature in seen.features}
-    return [_picked(key, by_name, by_position) for key in wanted]
+    keys = [wanted] if isinstance(wanted, str | int) else wanted
+    return [_picked(key, by_name, by_position) for key in keys]
 
 
 def _picked(

@@ -42,9 +42,9 @@ def explain(
     'left is trusted most where x0 <= 0'
     """
     seen = observe(model, X, predictions=predictions)
-    if not -len(seen) <= row < len(seen):
+    if not isinstance(row, int | np.integer) or not -len(seen) <= row < len(seen):
         raise InvalidInputError(
-            f"X has no row {row}; it has {len(seen)} rows, whose positions are 0 to "
+            f"X has no row {row!r}; it has {len(seen)} rows, whose positions are 0 to "
             f"{len(seen) - 1}."
         )
     some = seen.sample(random_state=random_state)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted
 
 from localma.candidates import Pool
+from localma.candidates.given import check_same_index
 from localma.candidates.labels import listed, unknown_classes
 from localma.combine import global_average, local_average, row_losses
 from localma.errors import InvalidInputError
@@ -22,7 +23,7 @@ from localma.folds import count_groups, number_groups
 from localma.frames import n_rows, take_rows
 from localma.gates import ShrunkGate
 from localma.inspection.columns import Feature, read_features
-from localma.losses import check_targets
+from localma.losses import check_predictions, check_targets
 from localma.selection import mean_and_error
 
 Array = NDArray[np.floating]
@@ -144,10 +145,16 @@ class Observed:
     def outputs(self) -> Array:
         """Predictions on the scale on which the loss acts: (n, M, K)."""
         P = self.predictions
-        if P.ndim == 2:
-            return P[:, :, np.newaxis]
         if self.is_classification and self.model.loss_.name == "cross_entropy":
-            return np.take_along_axis(P, self.observed_classes[:, np.newaxis, np.newaxis], axis=2)
+            P = np.take_along_axis(P, self.observed_classes[:, np.newaxis, np.newaxis], axis=2)
+        elif P.ndim == 2:
+            P = P[:, :, np.newaxis]
+        if P.shape[2] != self.targets.shape[1]:
+            raise InvalidInputError(
+                "Predictions and y must have as many outputs: the candidates give "
+                f"{P.shape[2]}, y has {self.targets.shape[1]}. Pass the y of every output."
+            )
+        check_predictions(self.model.loss_, P, self.names)
         return P
 
     def losses(self, weights: Array) -> Array:
@@ -238,6 +245,7 @@ def observe(
         X = np.asarray(X)
     given = None
     if predictions is not None:
+        check_same_index(predictions, X)
         _, given = Pool.from_predictions(
             predictions,
             n_rows=n,
@@ -273,6 +281,11 @@ def _target(model: Model, y: Any, n: int) -> NDArray[Any]:
                 f"received {listed(strange)}: leave out those rows."
             )
         return target
+    if target.ndim not in (1, 2) or target.dtype.kind not in "biufO":
+        raise InvalidInputError(
+            "y of a regression must be numbers of shape (n,) or (n, K); received shape "
+            f"{target.shape} of dtype {target.dtype}. Labels need a LocalMAClassifier."
+        )
     target = target.astype(np.float64)
     if target.ndim == 2 and target.shape[1] == 1:
         target = target[:, 0]
