@@ -383,7 +383,7 @@ def test_groups_of_the_fit_are_those_of_an_evaluation(tmp_path):
     [
         (4, [], "4 rows cannot be split into 5 folds. Give --folds 4,"),
         (300, ["--folds", "20", "--group", "shop"], "12 groups cannot be split into 20 folds"),
-        (300, ["--folds", "300", "--time", "day"], "300 rows cannot be split into 300 folds"),
+        (300, ["--folds", "300", "--time", "day"], "300 times cannot be split into 300 folds"),
         (1, [], "Give more rows"),
     ],
 )
@@ -546,7 +546,7 @@ def test_pools_that_are_wrong(inside, tmp_path, text, words):
         (["fit", "train.csv", "--target", "rent", "--features", "pred_north"], "does not see"),
         (["fit", "train.csv", "--target", "district", "--task", "regression"], "needs numbers"),
         (["fit", "train.csv", "--target", "rent", "--time", "id", "--group", "id"], "not by both"),
-        (["fit", "train.csv", "--target", "rent", "--weight", "district"], "needs numbers"),
+        (["fit", "train.csv", "--target", "rent", "--weight", "district"], "must be numbers"),
     ],
 )  # fmt: skip
 def test_wrong_calls_end_with_two(inside, arguments, words):

@@ -30,7 +30,8 @@ class EncodedColumn:
     """How one column becomes numbers.
 
     kind : "number", "truth", "category" or "date"; fill : what a missing number or day becomes;
-    has_missing : whether a column says that it was missing; levels : categories with a column.
+    has_missing : whether a column says that it was missing; levels : categories with a column;
+    has_others : whether there were other categories, too rare for one.
     """
 
     name: str
@@ -38,6 +39,7 @@ class EncodedColumn:
     fill: float = 0.0
     has_missing: bool = False
     levels: list[str] = field(default_factory=list)
+    has_others: bool = True
 
     @property
     def names(self) -> list[str]:
@@ -121,6 +123,24 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         parts = [column.encode(_column(frame, column.name)) for column in self.columns_]
         return np.hstack([np.empty((len(frame), 0)), *parts])
 
+    def unfamiliar(self, X: Any) -> dict[str, int]:
+        """Count rows with what the sample had not: a missing value, or a category, by its column.
+
+        Both become numbers as any value does, a missing one the median, so the numbers do not tell.
+        """
+        check_is_fitted(self)
+        frame = _frame(X)
+        found = {}
+        for column in self.columns_:
+            missing = _missing(_column(frame, column.name))
+            if missing.any() and not column.has_missing:
+                found[f"{column.name!r} is missing, as it never was in the sample"] = missing.sum()
+            if column.kind == "category" and not column.has_others:
+                others = ~missing & ~np.isin(_texts(frame[column.name]), column.levels)
+                if others.any():
+                    found[f"{column.name!r} is a category that the sample has not"] = others.sum()
+        return {what: int(count) for what, count in found.items()}
+
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Names of the numbers: (p,)."""
         check_is_fitted(self)
@@ -154,7 +174,12 @@ def _restored(saved: dict[str, Any]) -> EncodedColumn:
     if column.kind not in ("number", "truth", "category", "date") or not levels:
         raise ValueError(column)
     return EncodedColumn(
-        str(column.name), column.kind, float(column.fill), bool(column.has_missing), column.levels
+        str(column.name),
+        column.kind,
+        float(column.fill),
+        bool(column.has_missing),
+        column.levels,
+        bool(column.has_others),
     )
 
 
@@ -217,7 +242,8 @@ def _look_at_texts(name: str, texts: list[str], flagged: bool) -> EncodedColumn 
         return "nearly all values are different"
     # The last level of a column whose levels are all frequent says what the others say already,
     # but shrinkage treats levels alike only if each has its column.
-    return EncodedColumn(name, "category", 0.0, flagged, sorted(frequent))
+    others = len(frequent) < len(counts)
+    return EncodedColumn(name, "category", 0.0, flagged, sorted(frequent), others)
 
 
 def _missing(series: Any) -> NDArray[np.bool_]:

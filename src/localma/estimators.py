@@ -299,8 +299,8 @@ class _LocalMA(BaseEstimator):
     def _check_inputs(self, X: Any, *, reset: bool, gate: Gate | None = None) -> Any:
         """Record or check the features' names and number; plain numbers become an array.
 
-        What is no table (texts, images, data sets) passes as it is, if the gate takes it. The values
-        of a frame are looked at by those who use them: by gate and candidates.
+        What is no table (texts, images, data sets) passes as it is, if the gate takes it. Values of
+        a frame are looked at by those who use them: by gate and candidates.
         """
         if gate is None:
             check_is_fitted(self)

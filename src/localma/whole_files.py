@@ -7,6 +7,13 @@ import tempfile
 from pathlib import Path
 
 
+def new_file_mode() -> int:
+    """The permissions that a new file gets here."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write under a temporary name, then rename: a reader sees the old file or the new one."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -15,9 +22,7 @@ def write_whole(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
+        os.chmod(temporary, new_file_mode())
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

@@ -210,7 +210,7 @@ def test_texts_have_no_columns():
     summary = plain_summary(model, texts, [len(t) for t in texts], control=False)
     assert summary["effects"] == summary["importance"] == []
     assert summary["map"] is None
-    assert summary["regions"]["regions"][0]["where"] == "everywhere"
+    assert summary["regions"]["regions"][0]["where"] == "on average"
     assert explain(model, texts, 3)["prediction"] == pytest.approx(4, abs=0.5)
 
 

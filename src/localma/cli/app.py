@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +19,21 @@ app = typer.Typer(
 )
 
 
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"localma {version('localma')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _localma() -> None:
+def _localma(
+    tell: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_tell_version, is_eager=True, help="Print the version, and end."
+        ),
+    ] = False,
+) -> None:
     """Combine models that are already trained, trusting each where it is right."""
 
 
@@ -28,10 +43,17 @@ def wrong_call(message: str) -> Exception:
     return error
 
 
-def check_folder(out: Path) -> None:
-    """Refuse a file in a folder that is not there, before any work is done for it."""
-    if not out.absolute().parent.is_dir():
+def check_out(out: Path, *inputs: Path) -> None:
+    """Refuse a file that cannot be written, or that is read, before any work is done for it."""
+    folder = out.absolute().parent
+    if not folder.is_dir():
         raise wrong_call(f"--out: there is no folder {str(out.parent)!r}; make it first.")
+    if out.is_dir():
+        raise wrong_call(f"--out must be a file, and {str(out)!r} is a folder; name a file in it.")
+    if not os.access(folder, os.W_OK):
+        raise wrong_call(f"--out: nobody may write in {str(out.parent)!r}; choose another folder.")
+    if out.exists() and any(out.samefile(given) for given in inputs):
+        raise wrong_call(f"--out would replace {str(out)!r}, which is read; choose another name.")
 
 
 ModelFile = Annotated[
@@ -44,4 +66,5 @@ TableFile = Annotated[
 Trust = Annotated[
     bool, typer.Option("--trust", help="Follow recipes of candidates that run code or open URLs.")
 ]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random numbers.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]

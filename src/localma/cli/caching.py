@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from localma.candidates.cache import cache_info, clean_cache, default_folder
-from localma.cli.app import AsJson, typer
+from localma.cli.app import AsJson, typer, wrong_call
 from localma.cli.showing import print_json, say, show_table
 
 
@@ -26,6 +26,10 @@ def cache(
     Example: localma cache
     """
     where = folder or default_folder()
+    if older_than is not None and not clean:
+        raise wrong_call("--older-than says what --clean removes; give both, or neither.")
+    if where.is_file():
+        raise wrong_call(f"--folder must be a folder, and {str(where)!r} is a file.")
     if clean:
         age = None if older_than is None else timedelta(days=older_than)
         freed = clean_cache(where, older_than=age)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from localma.cli.app import typer
+from localma.cli.app import Seed, typer
 from localma.cli.showing import say, show_table
 from localma.demo import draw, motivating_example
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the two pictures.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 0,
+    seed: Seed = 0,
 ) -> None:
     """Run the paper's motivating example.
 

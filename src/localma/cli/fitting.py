@@ -9,16 +9,17 @@ import numpy as np
 from sklearn.model_selection import TimeSeriesSplit
 
 from localma._optional import optional
-from localma.candidates import Candidate
-from localma.cli.app import AsJson, TableFile, Trust, check_folder, typer, wrong_call
+from localma.candidates import Candidate, Column
+from localma.cli.app import AsJson, Seed, TableFile, Trust, check_out, typer, wrong_call
 from localma.cli.pools import read_pool
 from localma.cli.roles import Roles, column_candidates
 from localma.cli.showing import print_json, say, show_table
-from localma.cli.tables import labelled, read, types_of_labels
+from localma.cli.tables import labelled, read, types_of_labels, weights_of
 from localma.encoding import TableEncoder
-from localma.errors import InvalidInputError
+from localma.errors import CandidateError, InvalidInputError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
-from localma.folds import DEFAULT_FOLDS
+from localma.folds import DEFAULT_FOLDS, Fold
+from localma.frames import positions_of
 from localma.inspection.plain import plain
 from localma.losses import get_loss
 from localma.persistence import Model, save
@@ -60,7 +61,7 @@ def fit(
             min=2, help="Folds that judge the weights; default: 5, one where rows abound."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 0,
+    seed: Seed = 0,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
@@ -72,25 +73,32 @@ def fit(
         raise wrong_call("Give the models as columns, by --predictions, or to run, by --models.")
     if time is not None and group is not None:
         raise wrong_call("Rows are judged by --time or by --group, not by both; leave one out.")
-    check_folder(out)
+    check_out(out, train, *([] if models is None else [models]))
     if gate not in GATES:
         raise wrong_call(f"--gate must be one of {', '.join(GATES)}; received {gate!r}.")
-    roles = Roles(target, predictions or (), _split(features), weight, group, time)
+    pool = None if models is None else read_pool(models, trust=trust)
     types = {} if task == "regression" else types_of_labels(train, target)
     if group is not None:
         types = {**types, group: optional("pyarrow", extra="cli").string()}
     table = read(train, types)
+    held = predictions or columns_of(pool, table)
+    roles = Roles(target, held, _split(features), weight, group, time)
     roles.check(table.column_names)
-    table = _in_order(labelled(table, target), time)
+    table, _ = labelled(table, target)
+    if time is not None:
+        check_times(table[time], time)
+        table = table.sort_by(time)
     if gate == "auto":
         _check_folds(folds or DEFAULT_FOLDS, table, roles)
-    labels = _labels(table[target], task, loss)
-    pool = None if models is None else read_pool(models, trust=trust)
+    labels = _labels(table[target], target, task, loss)
+    if positive is not None and labels is None:
+        raise wrong_call("--positive names a class, and this target holds numbers; leave it out.")
+    runs = pool is not None
     if pool is None:
         pool = column_candidates(roles.matched(table.column_names), labels, positive)
     model = _model(labels, pool, loss=loss, gate=gate, random_state=seed)
-    model.cv = folds if time is None else TimeSeriesSplit(folds or DEFAULT_FOLDS)
-    _fit(model, table, roles, own_columns=models is not None)
+    model.cv = folds if time is None else later_folds(table[time], folds or DEFAULT_FOLDS)
+    _fit(model, table, roles, pool, runs=runs)
     notes = {"target": target, "table": train.name, "weight": weight, "group": group}
     save(model, out, notes={key: name for key, name in notes.items() if name is not None})
     report = _report(model, table, out)
@@ -106,17 +114,53 @@ def _split(names: list[str] | None) -> list[str] | None:
     return [name.strip() for part in names for name in part.split(",") if name.strip()]
 
 
-def _in_order(table: Any, time: str | None) -> Any:
-    return table if time is None else table.sort_by(time)
+def columns_of(pool: dict[str, Candidate] | None, table: Any) -> list[str]:
+    """Columns of a table, and globs over them, that hold predictions of candidates of a pool."""
+    held = [c for c in (pool or {}).values() if isinstance(c, Column)]
+    globs = [str(c.columns[0]) for c in held if c.is_glob]
+    keys = [key for c in held if not c.is_glob for key in c.columns]
+    return globs + [str(table.column_names[place]) for place in positions_of(table, keys)]
+
+
+def check_times(column: Any, name: str) -> None:
+    """Refuse times that have no order, or are missing."""
+    kinds = optional("pyarrow.types", extra="cli")
+    kind = column.type
+    if not (kinds.is_temporal(kind) or kinds.is_integer(kind) or kinds.is_floating(kind)):
+        raise wrong_call(
+            f"--time needs dates such as 2024-05-31, or numbers; {name!r} holds others, such as "
+            f"{str(column.drop_null()[0])!r}. Write them so that they have an order."
+        )
+    if column.null_count:
+        raise wrong_call(
+            f"--time: every row needs a time, and {column.null_count} have none in {name!r}. Fill "
+            "them in, or leave those rows out."
+        )
+
+
+def later_folds(times: Any, folds: int) -> list[Fold]:
+    """Folds of rows in order that are judged on later times; equal times stay together.
+
+    >>> import pyarrow
+    >>> [(train.tolist(), test.tolist()) for train, test in later_folds(
+    ...     pyarrow.chunked_array([[1, 1, 2, 3, 3]]), 2)]
+    [([0, 1], [2]), ([0, 1, 2], [3, 4])]
+    """
+    _, number = np.unique(times.to_numpy(), return_inverse=True)
+    moments = TimeSeriesSplit(folds).split(np.empty((number.max() + 1, 1)))
+    return [
+        (np.flatnonzero(np.isin(number, train)), np.flatnonzero(np.isin(number, test)))
+        for train, test in moments
+    ]
 
 
 def _check_folds(folds: int, table: Any, roles: Roles) -> None:
-    """Refuse more folds than rows or groups; the first of rows in time is never judged."""
-    by_group = roles.group is not None
-    parts = len(table[roles.group].unique()) if by_group else table.num_rows
+    """Refuse more folds than rows, groups or times, of which the first is never judged."""
+    by = roles.group or roles.time
+    parts = table.num_rows if by is None else len(table[by].unique())
     most = parts - 1 if roles.time is not None else parts
     if folds > most:
-        what = "groups" if by_group else "rows"
+        what = "groups" if roles.group else "times" if roles.time else "rows"
         way_out = f"Give --folds {most}" if most > 1 else f"Give more {what}"
         raise wrong_call(
             f"--folds: {parts} {what} cannot be split into {folds} folds. {way_out}, or a --gate "
@@ -124,7 +168,7 @@ def _check_folds(folds: int, table: Any, roles: Roles) -> None:
         )
 
 
-def _labels(target: Any, task: str, loss: str | None) -> Any:
+def _labels(target: Any, name: str, task: str, loss: str | None) -> Any:
     """Classes of the target, in order; None for a regression."""
     import pyarrow.types as kinds
 
@@ -137,7 +181,28 @@ def _labels(target: Any, task: str, loss: str | None) -> Any:
         raise wrong_call("--task regression needs numbers in the target's column; it holds words.")
     if task == "regression" or (task == "auto" and not by_target):
         return None
+    if words and task == "auto":
+        _refuse_numbers_with_words(target, name)
     return np.unique(target.to_numpy())
+
+
+def _refuse_numbers_with_words(target: Any, name: str) -> None:
+    """Refuse a target that is a number in most rows: the other cells are mistakes."""
+    values = [str(value) for value in target.to_pylist()]
+    wrong = [value for value in values if not _reads_as_number(value)]
+    if wrong and len(wrong) < len(values) / 2:
+        raise wrong_call(
+            f"--target: {name!r} holds numbers, but for {len(wrong)} of {len(values)} cells, such "
+            f"as {wrong[0]!r}. Mend them, leave them empty, or say --task classification."
+        )
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _model(labels: Any, pool: dict[str, Candidate], *, loss: str | None, **options: Any) -> Model:
@@ -151,22 +216,43 @@ def _model(labels: Any, pool: dict[str, Candidate], *, loss: str | None, **optio
     return model
 
 
-def _fit(model: Model, table: Any, roles: Roles, *, own_columns: bool) -> None:
-    """Fit on a table; candidates that run may look at any column but the target."""
+def _fit(model: Model, table: Any, roles: Roles, pool: dict[str, Candidate], *, runs: bool) -> None:
+    """Fit on the columns of a table that gate and candidates look at."""
     seen = roles.seen_by_gate(table.column_names)
     model.gate_features = TableEncoder(seen)
-    asked = [*seen, *roles.matched(table.column_names)]
-    if own_columns:
-        asked = [name for name in table.column_names if name != roles.target]
+    asked = {*seen, *roles.matched(table.column_names)}
+    asked |= _inputs(pool, table, roles) if runs else set()
     columns = [name for name in table.column_names if name in asked]
     y = table[roles.target].to_numpy()
-    weight = None if roles.weight is None else table[roles.weight].to_numpy()
-    if weight is not None and (weight.dtype.kind not in "biuf" or not (weight >= 0).all()):
-        raise wrong_call(
-            f"--weight needs numbers, zero or more, in every row; {roles.weight!r} has others."
-        )
+    weight = None if roles.weight is None else _weights(table, roles.weight)
     groups = None if roles.group is None else table[roles.group].to_numpy()
-    model.fit(table.select(columns), y, sample_weight=weight, groups=groups)
+    try:
+        model.fit(table.select(columns), y, sample_weight=weight, groups=groups)
+    except CandidateError as error:
+        held = pool.get(error.candidate)
+        if runs or not isinstance(held, Column) or len(held.columns) < 2:
+            raise
+        raise InvalidInputError(
+            f"{error} (By their names, {', '.join(map(repr, held.columns))} were taken for classes "
+            "of one model; rename them where they are models.)"
+        ) from error
+
+
+def _weights(table: Any, name: str) -> Any:
+    try:
+        return weights_of(table, name)
+    except InvalidInputError as error:
+        raise wrong_call(f"--weight: {error}") from error
+
+
+def _inputs(pool: dict[str, Candidate], table: Any, roles: Roles) -> set[str]:
+    """Columns that candidates say they look at; any but the target if one does not say."""
+    running = [c for c in pool.values() if not isinstance(c, Column)]
+    stated = [candidate.inputs for candidate in running]
+    if all(isinstance(inputs, list) for inputs in stated):
+        keys = [key for inputs in stated if isinstance(inputs, list) for key in inputs]
+        return {table.column_names[place] for place in positions_of(table, keys)}
+    return set(table.column_names) - {roles.target, roles.weight, roles.group}
 
 
 def _report(model: Model, table: Any, out: Path) -> dict[str, Any]:
@@ -191,6 +277,7 @@ def _report(model: Model, table: Any, out: Path) -> dict[str, Any]:
 def _show(report: dict[str, Any]) -> None:
     body = [[name, f"{weight:.3f}"] for name, weight in report["candidates"].items()]
     show_table(f"{report['n_rows']:,} labelled rows", ["candidate", "global weight"], body)
+    say(f"The gate sees {', '.join(report['features']) or 'no column'}.")
     for name, reason in report["left_out"].items():
         say(f"The gate does not see {name!r}: {reason}.")
     if report["verdict"]:

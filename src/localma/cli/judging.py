@@ -11,15 +11,16 @@ from localma._optional import optional
 from localma.cli.app import (
     AsJson,
     ModelFile,
+    Seed,
     TableFile,
     Trust,
-    check_folder,
+    check_out,
     typer,
     wrong_call,
 )
 from localma.cli.showing import note, number, print_json, say, show_table, with_error
-from localma.cli.tables import labelled, read
-from localma.cli.using import column_types, needed, open_model
+from localma.cli.tables import labelled, read, weights_of
+from localma.cli.using import column_types, needed, open_model, unfamiliar, warn_of
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.frames import missing_column
@@ -39,7 +40,6 @@ GroupName = Annotated[
         "default: as in the fit.",
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of the random numbers.")]
 
 
 def evaluate(
@@ -59,6 +59,7 @@ def evaluate(
     Example: localma evaluate rent.localma test.csv
     """
     loaded, X, y, given = _labelled(model, test, target, group, trust)
+    del given["rows"]
     found = compare_all(loaded, X, y, **given, control=control, random_state=seed)
     if as_json:
         print_json(found)
@@ -129,7 +130,10 @@ def explain(
     """
     loaded, X = _opened(model, table, trust)
     if not -X.num_rows <= row < X.num_rows:
-        raise wrong_call(f"--row must be below the {X.num_rows} rows of the table; received {row}.")
+        raise wrong_call(
+            f"--row must be between {-X.num_rows} and {X.num_rows - 1}, since the table has "
+            f"{X.num_rows} rows; received {row}."
+        )
     told = explain_row(loaded, X, row, random_state=seed)
     if as_json:
         print_json(told)
@@ -170,9 +174,11 @@ def report(
     """
     from localma.report import write  # needs an extra of its own
 
-    check_folder(out)
+    check_out(out, model, test)
     loaded, X, y, given = _labelled(model, test, target, group, trust)
+    rows = given.pop("rows")
     found = summarize(loaded, X, y, **given, control=control, random_state=seed)
+    found["rows"]["index"] = rows[found["rows"]["index"]].tolist()  # as `explain` counts them
     write(found, out, title=title or f"{model.stem} on {test.name}")
     say(found["verdict"])
     say(f"wrote {out}")
@@ -187,13 +193,15 @@ def _said(value: Any) -> str:
 def _opened(model: Path, table: Path, trust: bool) -> tuple[Model, Any]:
     """The model, and the columns of the table that it needs."""
     loaded = open_model(model, trust=trust)
-    return loaded, needed(loaded, _some_rows(read(table, column_types(loaded)), table))
+    X = needed(loaded, _some_rows(read(table, column_types(loaded)), table), table)
+    warn_of(unfamiliar(loaded, X), X.num_rows)
+    return loaded, X
 
 
 def _labelled(
     model: Path, table: Path, target: str | None, group: str | None, trust: bool
 ) -> tuple[Model, Any, Any, dict[str, Any]]:
-    """The model, its columns of the table, the targets, and weights and groups where there are."""
+    """The model, its columns of the table, the targets; weights, groups and places of the rows."""
     loaded = open_model(model, trust=trust)
     name = target or loaded.notes_.get("target")
     if name is None:
@@ -206,7 +214,7 @@ def _labelled(
     rows = _some_rows(read(table, types), table)
     if name not in rows.column_names:
         raise wrong_call(f"--target: {missing_column(name, rows.column_names)}")
-    rows = labelled(rows, name)
+    rows, places = labelled(rows, name)
     if isinstance(loaded, LocalMARegressor) and not _is_number(rows[name]):
         raise InvalidInputError(
             f"The target {name!r} must hold numbers, as when the model was fitted; in {table} it "
@@ -214,19 +222,24 @@ def _labelled(
         )
     weight = loaded.notes_.get("weight")
     if weight is not None and weight not in rows.column_names:
-        raise InvalidInputError(str(missing_column(weight, rows.column_names)))
-    columns = {"sample_weight": weight, "groups": _group(loaded, rows, group)}
-    if columns["groups"] is not None and rows[columns["groups"]].null_count:
         raise InvalidInputError(
-            f"Every row must belong to a group; {rows[columns['groups']].null_count} rows have "
-            f"nothing in {columns['groups']!r}. Fill it in, or name another column by --group."
+            f"The model was fitted with the weights of rows in the column {weight!r}, and judges "
+            f"by them: {missing_column(weight, rows.column_names)}"
+        )
+    grouped = _group(loaded, rows, group)
+    if grouped is not None and rows[grouped].null_count:
+        raise InvalidInputError(
+            f"Every row must belong to a group; {rows[grouped].null_count} rows have nothing in "
+            f"{grouped!r}. Fill it in, or name another column by --group."
         )
     given = {
-        key: np.asarray(rows[column].to_numpy())
-        for key, column in columns.items()
-        if column is not None
+        "sample_weight": None if weight is None else weights_of(rows, weight),
+        "groups": None if grouped is None else rows[grouped].to_numpy(),
+        "rows": places,
     }
-    return loaded, needed(loaded, rows), rows[name].to_numpy(), given
+    X = needed(loaded, rows, table)
+    warn_of(unfamiliar(loaded, X), X.num_rows)
+    return loaded, X, rows[name].to_numpy(), given
 
 
 def _group(model: Model, rows: Any, asked: str | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -11,7 +11,11 @@ from numpy.typing import NDArray
 
 from localma.candidates import Candidate, Column
 from localma.cli.app import wrong_call
+from localma.cli.showing import note
 from localma.frames import missing_column
+
+SIGNS = "_-.: "
+"""What may stand between the name of a model and that of a class."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ def column_candidates(
 
     labels : the classes, in order; None for a regression. With classes, columns named
     "model_class" for each class belong together; with two, a column may also hold the probability
-    of the class `positive`, by default the second.
+    of one alone: of `positive`, else of the class that it is named after, else of the second.
 
     >>> import numpy as np
     >>> sorted(column_candidates(["a_no", "a_yes", "b_no", "b_yes"], np.array(["no", "yes"]), None))
@@ -85,42 +89,70 @@ def column_candidates(
     """
     if labels is None:
         return {name: Column(name) for name in columns}
-    whole = _by_class(columns, labels)
-    if whole is not None:
-        return whole
-    if len(labels) != 2:
-        raise wrong_call(
-            f"With the classes {labels.tolist()}, --predictions needs columns named model_class, "
-            f"one for each class of each model, such as {f'north_{labels[0]}'!r}; received "
-            f"{list(columns)}."
-        )
-    order = _ordered(labels, positive)
-    return {name: Column(name, classes=order) for name in columns}
-
-
-def _ordered(labels: NDArray[Any], positive: str | None) -> list[Any]:
-    """Two classes, the one whose probability a column holds last."""
     known = labels.tolist()
-    if positive is None:
-        return known
-    if positive not in map(str, known):
-        raise wrong_call(f"--positive must be one of {known}; received {positive!r}.")
-    return sorted(known, key=lambda label: str(label) == positive)
+    groups = _by_class(columns, known)
+    incomplete = groups is None or any(len(group) != len(known) for group in groups.values())
+    if incomplete and len(known) != 2:
+        few = ", ".join(repr(label) for label in known[:5]) + (", ..." if len(known) > 5 else "")
+        raise wrong_call(
+            f"With the {len(known)} classes {few}, --predictions needs columns named model_class, "
+            f"one for each class of each model, such as {f'north_{known[0]}'!r}; received "
+            f"{list(columns)}. Where the target is a number, say --task regression."
+        )
+    last = _positive(known, positive)
+    if groups is None:
+        order = sorted(known, key=lambda label: label == last)
+        return {name: Column(name, classes=order) for name in columns}
+    return {
+        name: candidate
+        for model, group in groups.items()
+        for name, candidate in _of_model(model, group, known, last if positive else None)
+    }
 
 
-def _by_class(columns: Sequence[str], labels: NDArray[Any]) -> dict[str, Candidate] | None:
-    """Columns named model_class, or model.class and the like, grouped by model."""
+def _of_model(
+    model: str, group: dict[Any, str], known: list[Any], positive: Any
+) -> Iterator[tuple[str, Candidate]]:
+    """The candidate of columns named after a model and classes; of one alone, by its name."""
+    if len(group) == len(known):
+        yield model, Column({label: group[label] for label in known})
+        return
+    for label, name in group.items():
+        held = label if positive is None else positive
+        if held != known[1]:
+            note(f"{name!r} is taken for the probability of {held!r}; else say --positive.")
+        yield name, Column(name, classes=sorted(known, key=lambda label: label == held))
+
+
+def _positive(known: list[Any], asked: str | None) -> Any:
+    """The class whose probability a column holds: the one asked for, or the last."""
+    if asked is None:
+        return known[-1]
+    written = {str(label): label for label in known}
+    if isinstance(known[0], bool):
+        written |= {text.lower(): label for text, label in written.items()}
+    if asked not in written:
+        raise wrong_call(f"--positive must be one of {known}; received {asked!r}.")
+    return written[asked]
+
+
+def _by_class(columns: Sequence[str], known: list[Any]) -> dict[str, dict[Any, str]] | None:
+    """Columns named model_class, or model.class and the like, grouped by model; else None.
+
+    Where a model lacks a class, a sign must stand between its name and the class: a column "casino"
+    is not named after the class "no".
+    """
     groups: dict[str, dict[Any, str]] = {}
     for name in columns:
-        found = [x for x in labels.tolist() if name.endswith(str(x)) and name[: -len(str(x))]]
+        found = [x for x in known if name.endswith(str(x)) and name[: -len(str(x))]]
         if not found:
             return None
         label = max(found, key=lambda x: len(str(x)))
-        model = name[: -len(str(label))].rstrip("_-.: ")
-        groups.setdefault(model, {})[label] = name
-    if any(len(group) != len(labels) for group in groups.values()):
-        return None
-    return {
-        model: Column({label: group[label] for label in labels.tolist()})
-        for model, group in groups.items()
-    }
+        groups.setdefault(name[: -len(str(label))].rstrip(SIGNS), {})[label] = name
+    apart = all(
+        name.removesuffix(str(label)).endswith(tuple(SIGNS))
+        for group in groups.values()
+        if len(group) != len(known)
+        for label, name in group.items()
+    )
+    return groups if apart else None

@@ -35,7 +35,7 @@ def show_table(
     table = tables.Table(title=text(title), title_justify="left")
     table.add_column(head[0], overflow="fold")
     for name in head[1:]:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for place, row in enumerate(body):
         table.add_row(*map(text, row), style="bold" if place == best else None)
     console().print(table)

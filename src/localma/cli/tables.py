@@ -8,15 +8,22 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from csv import reader as split_lines
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from localma._optional import optional
 from localma.cli.app import wrong_call
 from localma.cli.showing import note
 from localma.errors import InvalidInputError
+from localma.frames import missing_column
+from localma.whole_files import new_file_mode
 
 FORMATS = {
     ".csv": "csv",
@@ -32,7 +39,13 @@ FORMATS = {
 """What the end of a file's name says about it; CSV and JSON Lines may end in .gz as well."""
 
 LOOKED_AT = 100
-"""So many lines of a CSV file say how its numbers are written."""
+"""So many lines of a CSV file say whether its labels are words, such as 01."""
+RECORDS = 10_000
+"""So many lines of a JSON Lines file say which columns it has."""
+COMMA_NUMBER = r"^\s*[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?\s*$"
+"""A number with a comma or a point, where semicolons or tabs stand between columns."""
+BAD_CELL = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?.*invalid value '(.*)'", re.DOTALL)
+"""How Arrow says that a cell is not of the type of its column."""
 PART_ROWS = 65_536
 PART_BYTES = 16 * 2**20
 NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
@@ -68,9 +81,10 @@ def read(path: Path, types: Types | None = None) -> Any:
         return arrow.concat_tables(list(parts(path, types)), promote_options="default")
     csv = optional("pyarrow.csv", extra="cli")
     with _clearly(arrow, path, kind), arrow.input_stream(str(path), compression="detect") as file:
-        table = csv.read_csv(file, **_csv_options(csv, path, kind, dict(types or {}), None))
+        layout = _Layout.of(path, kind)
+        table = csv.read_csv(file, **layout.options(arrow, dict(types or {}), None))
         _check_names(table.column_names)
-        return table
+        return layout.with_numbers(arrow, table, dict(types or {}))
 
 
 def types_of_labels(path: Path, column: str) -> Types:
@@ -87,8 +101,22 @@ def types_of_labels(path: Path, column: str) -> Types:
     return {column: arrow.string()} if coded else {}
 
 
-def labelled(table: Any, target: str) -> Any:
-    """The rows whose target is known, at least one; says how many are left out."""
+def weights_of(table: Any, column: str) -> Any:
+    """Weights of the rows, checked: (n,)."""
+    weight = table[column].to_numpy()
+    if weight.dtype.kind not in "biuf" or not (weight >= 0).all() or not weight.any():
+        raise InvalidInputError(
+            f"Weights must be numbers, zero or more, in every row, and not all zero; the column "
+            f"{column!r} has others. Fill in what is missing, or leave those rows out."
+        )
+    return weight
+
+
+def labelled(table: Any, target: str) -> tuple[Any, NDArray[np.intp]]:
+    """The rows whose target is known, at least one, and where they stand in the table.
+
+    Says how many are left out.
+    """
     missing = table[target].is_null(nan_is_null=True).to_numpy()
     if missing.all():
         raise InvalidInputError(
@@ -96,7 +124,7 @@ def labelled(table: Any, target: str) -> Any:
         )
     if missing.any():
         note(f"{missing.sum()} of {len(missing)} rows have no {target!r} and are left out.")
-    return table.filter(~missing) if missing.any() else table
+    return table.filter(~missing) if missing.any() else table, np.flatnonzero(~missing)
 
 
 def parts(
@@ -124,10 +152,20 @@ def _clearly(arrow: Any, path: Path, kind: str) -> Iterator[None]:
             f"{path} must be written in UTF-8, and is not ({error}). Save it as UTF-8."
         ) from error
     except (arrow.ArrowException, OSError) as error:
+        cell = BAD_CELL.search(str(error))
+        if cell is not None:
+            raise _bad_cell(path, _Layout.of(path, kind).names[int(cell[1])], cell[3]) from error
         raise InvalidInputError(
             f"{path} must be a table in the format {kind!r}, and cannot be read: {error}. Look at "
             "the file, or give it the right suffix."
         ) from error
+
+
+def _bad_cell(path: Path, column: str, value: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"Column {column!r} of {path} must hold values of one kind, as when the model was fitted; "
+        f"one of its cells is {value!r}. Mend it, or leave it empty where the value is missing."
+    )
 
 
 def _tables(arrow: Any, batches: Iterator[Any]) -> Iterator[Any]:
@@ -136,9 +174,17 @@ def _tables(arrow: Any, batches: Iterator[Any]) -> Iterator[Any]:
     _check_names(schema.names)
     for batch in batches:
         some = True
-        yield arrow.Table.from_batches([batch])
+        yield _without_decimals(arrow, arrow.Table.from_batches([batch]))
     if not some:
         yield schema.empty_table()
+
+
+def _without_decimals(arrow: Any, table: Any) -> Any:
+    """Exact decimals, as databases have them, as floating numbers."""
+    for place, field in enumerate(table.schema):
+        if arrow.types.is_decimal(field.type):
+            table = table.set_column(place, field.name, table[place].cast(arrow.float64()))
+    return table
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -150,24 +196,77 @@ def _check_names(names: Sequence[str]) -> None:
         )
 
 
-def _csv_options(
-    csv: Any, path: Path, kind: str, types: dict[str, Any], columns: Sequence[str] | None
-) -> dict[str, Any]:
-    header, *lines = _first_lines(path)
-    delimiter = _delimiter(header, kind)
-    names = next(split_lines([header], delimiter=delimiter), [])
-    wanted = None if columns is None else [name for name in dict.fromkeys(columns) if name in names]
-    return {
-        "read_options": csv.ReadOptions(block_size=PART_BYTES),
-        "parse_options": csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        "convert_options": csv.ConvertOptions(
-            column_types=types,
-            null_values=NULLS,
-            strings_can_be_null=True,
-            include_columns=wanted,
-            decimal_point=_decimal_point(lines, delimiter),
-        ),
-    }
+@dataclass(frozen=True)
+class _Layout:
+    """How a text file separates its columns, and their names.
+
+    Where no comma separates columns one may be in a number: such numbers are read as words first.
+    """
+
+    path: Path
+    delimiter: str
+    names: list[str]
+
+    @classmethod
+    def of(cls, path: Path, kind: str) -> Self:
+        header = _first_lines(path)[0]
+        delimiter = _delimiter(header, kind)
+        return cls(path, delimiter, next(split_lines([header], delimiter=delimiter), []))
+
+    def options(
+        self, arrow: Any, types: dict[str, Any], columns: Sequence[str] | None
+    ) -> dict[str, Any]:
+        """Options of Arrow's readers; columns that are needed and not there are refused."""
+        csv = optional("pyarrow.csv", extra="cli")
+        for name in columns or ():
+            if name not in self.names:
+                raise missing_column(name, self.names)
+        if self.delimiter != ",":
+            types = {name: _or_words(arrow, kind) for name, kind in types.items()}
+        return {
+            "read_options": csv.ReadOptions(block_size=PART_BYTES),
+            "parse_options": csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+            "convert_options": csv.ConvertOptions(
+                column_types=types,
+                null_values=NULLS,
+                strings_can_be_null=True,
+                include_columns=None if columns is None else list(dict.fromkeys(columns)),
+            ),
+        }
+
+    def with_numbers(self, arrow: Any, table: Any, types: dict[str, Any]) -> Any:
+        """Turn words into numbers, in columns that are known to hold such, or hold nothing else."""
+        if self.delimiter == ",":
+            return table
+        for place, name in enumerate(table.column_names):
+            column, known = table[name], types.get(name)
+            if column.type != arrow.string() or column.null_count == len(column):
+                continue
+            if known == arrow.float64() or (known is None and not _no_numbers(column)):
+                table = table.set_column(place, name, as_numbers(self.path, name, column))
+        return table
+
+
+def _or_words(arrow: Any, kind: Any) -> Any:
+    return arrow.string() if kind == arrow.float64() else kind
+
+
+def _no_numbers(column: Any) -> list[str]:
+    """Values of a column of words that are no numbers, with a point or a comma."""
+    compute = optional("pyarrow.compute", extra="cli")
+    matches = compute.match_substring_regex(column, COMMA_NUMBER)
+    strange: list[str] = column.filter(compute.invert(matches)).to_pylist()
+    return strange
+
+
+def as_numbers(path: Path, name: str, column: Any) -> Any:
+    """A column of words as numbers, with a point or a comma."""
+    compute = optional("pyarrow.compute", extra="cli")
+    strange = _no_numbers(column)
+    if strange:
+        raise _bad_cell(path, name, strange[0])
+    points = compute.replace_substring(compute.utf8_trim_whitespace(column), ",", ".")
+    return points.cast(optional("pyarrow", extra="cli").float64())
 
 
 def _delimiter(header: str, kind: str) -> str:
@@ -181,32 +280,25 @@ def _first_lines(path: Path) -> list[str]:
         return [str(file.readline()).rstrip("\r\n") for _ in range(1 + LOOKED_AT)]
 
 
-def _decimal_point(lines: Sequence[str], delimiter: str) -> str:
-    """Tell whether numbers are written 12.5 or 12,5; where commas separate, they have points.
-
-    >>> _decimal_point(["ab;12,5", "c,d;3"], ";"), _decimal_point(["ab;12.5"], ";")
-    (',', '.')
-    """
-    fields = (field for line in split_lines(lines, delimiter=delimiter) for field in line)
-    with_comma = any(re.fullmatch(r"\s*[+-]?\d*,\d+\s*", field) for field in fields)
-    return "," if with_comma and delimiter != "," else "."
-
-
 def _read_csv(
     arrow: Any, path: Path, types: dict[str, Any], columns: Sequence[str] | None
 ) -> Iterator[Any]:
     csv = optional("pyarrow.csv", extra="cli")
+    layout = _Layout.of(path, format_of(path))
     stream = arrow.input_stream(str(path), compression="detect")
-    reader = csv.open_csv(stream, **_csv_options(csv, path, format_of(path), types, columns))
+    reader = csv.open_csv(stream, **layout.options(arrow, types, columns))
     yield reader.schema
-    yield from reader
+    for batch in reader:
+        table = layout.with_numbers(arrow, arrow.Table.from_batches([batch]), types)
+        yield from table.to_batches()
 
 
 def _read_jsonl(
     arrow: Any, path: Path, types: dict[str, Any], columns: Sequence[str] | None
 ) -> Iterator[Any]:
     reading = optional("pyarrow.json", extra="cli")
-    schema = arrow.schema(list(types.items())) if types else None
+    stated = _stated(arrow, path, types)
+    schema = arrow.schema(list(stated.items())) if stated else None
     reader = reading.open_json(
         arrow.input_stream(str(path), compression="detect"),
         read_options=reading.ReadOptions(block_size=PART_BYTES),
@@ -214,6 +306,28 @@ def _read_jsonl(
     )
     yield reader.schema
     yield from reader
+
+
+def _stated(arrow: Any, path: Path, types: dict[str, Any]) -> dict[str, Any]:
+    """The types of columns that the file has, and that go with its values.
+
+    Arrow would fill a stated column that is not there with missing values, and refuse a number in
+    one of words.
+    """
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    seen: dict[str, bool] = {}
+    with opened(path, "rt", encoding="utf-8-sig") as file:
+        for line in islice(file, RECORDS):
+            with suppress(ValueError):  # which Arrow says better
+                record = json.loads(line)
+                for name, value in record.items() if isinstance(record, dict) else ():
+                    words = value is None or isinstance(value, str)
+                    seen[name] = seen.get(name, True) and words
+    return {
+        name: kind
+        for name, kind in types.items()
+        if name in seen and (kind != arrow.string() or seen[name])
+    }
 
 
 def _read_parquet(
@@ -264,7 +378,7 @@ def writing(path: Path) -> Iterator[Any]:
     try:
         yield writer.write
         writer.close()
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, new_file_mode())
         os.replace(temporary, path)
     except BaseException:
         writer.close()

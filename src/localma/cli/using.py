@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,13 +16,13 @@ from localma.cli.app import (
     ModelFile,
     TableFile,
     Trust,
-    check_folder,
+    check_out,
     typer,
     wrong_call,
 )
 from localma.cli.pools import search
-from localma.cli.showing import print_json, say
-from localma.cli.tables import parts, writing
+from localma.cli.showing import note, print_json, say
+from localma.cli.tables import as_numbers, parts, writing
 from localma.encoding import TableEncoder
 from localma.errors import InvalidInputError, UntrustedFileError
 from localma.estimators import LocalMAClassifier
@@ -47,19 +48,22 @@ def predict(
 
     Example: localma predict rent.localma new.csv --out scored.csv
     """
-    check_folder(out)
+    check_out(out, model, new)
     loaded = open_model(model, trust=trust)
     kept = keep or []
-    known = dict.fromkeys(kept, optional("pyarrow", extra="cli").string())
+    as_written = dict.fromkeys(kept, optional("pyarrow", extra="cli").string())
     columns = [*getattr(loaded, "feature_names_in_", []), *kept]
-    rows = 0
+    rows, strange = 0, Counter[str]()
     with ExitStack() as stack:
         write = stack.enter_context(writing(out))
         advance = stack.enter_context(bar("rows"))
-        for table in parts(new, {**column_types(loaded), **known}, columns or None):
-            write(scored(loaded, table, kept))
+        for table in parts(new, {**column_types(loaded), **as_written}, columns or None):
+            X = needed(loaded, table, new)
+            write(scored(loaded, X, table, kept))
+            strange += unfamiliar(loaded, X)
             rows += table.num_rows
             advance(table.num_rows)
+    warn_of(strange, rows)
     if as_json:
         print_json({"rows": rows, "out": str(out), "candidates": list(loaded.candidate_names_)})
     else:
@@ -94,39 +98,56 @@ def column_types(model: Model) -> dict[str, Any]:
     return known | {str(name): arrow.float64() for name in model.gate_features_.hidden}
 
 
-def needed(model: Model, table: Any) -> Any:
-    """The columns of a table that the model was fitted on."""
+def unfamiliar(model: Model, table: Any) -> Counter[str]:
+    """How many rows have what the labelled sample has not, by what that is."""
+    encoder = model.gate_features_.transformer
+    return Counter(encoder.unfamiliar(table) if isinstance(encoder, TableEncoder) else {})
+
+
+def warn_of(strange: Counter[str], rows: int) -> None:
+    """Say what the gate has never seen, since the support of such rows does not tell."""
+    for what, count in strange.items():
+        note(f"{count:,} of {rows:,} rows: {what}; the weights there go by the other columns.")
+
+
+def needed(model: Model, table: Any, path: Path) -> Any:
+    """The columns of a table, out of a file, that the model was fitted on."""
     names = [str(name) for name in getattr(model, "feature_names_in_", table.column_names)]
     for name in names:
         if name not in table.column_names:
             raise InvalidInputError(str(missing_column(name, table.column_names)))
-    return _as_known(table.select(names), column_types(model))
+    return _as_known(table.select(names), column_types(model), path)
 
 
-def _as_known(table: Any, types: dict[str, Any]) -> Any:
+def _as_known(table: Any, types: dict[str, Any], path: Path) -> Any:
     """A table whose columns of words have the types that the model knows them by."""
     arrow = optional("pyarrow", extra="cli")
     for place, name in enumerate(table.column_names):
         known = types.get(name, table[name].type)
-        if table[name].type == arrow.string() != known:
+        if table[name].type == arrow.string() and known == arrow.float64():
+            table = table.set_column(place, name, as_numbers(path, name, table[name]))
+        elif table[name].type == arrow.string() != known:
             try:
                 table = table.set_column(place, name, table[name].cast(known))
             except arrow.ArrowInvalid as error:
                 raise InvalidInputError(
                     f"Column {name!r} must hold values of type {known}, as when the model was "
-                    f"fitted; it holds words ({error})."
+                    f"fitted; it holds words ({error}). Give it such values again."
                 ) from error
     return table
 
 
-def scored(model: Model, table: Any, keep: list[str]) -> Any:
-    """Predictions, weights, support and who was asked, a row per row of the table."""
+def scored(model: Model, X: Any, table: Any, keep: list[str]) -> Any:
+    """Predictions, weights, support and who was asked, a row per row of the table.
+
+    X : the columns of the table that the model needs.
+    """
     arrow = optional("pyarrow", extra="cli")
     for name in keep:
         if name not in table.column_names:
             raise wrong_call(f"--keep: {missing_column(name, table.column_names)}")
     columns = {name: table[name] for name in keep}
-    for name, values in _results(model, needed(model, table)):
+    for name, values in _results(model, X):
         if name in columns:
             raise wrong_call(f"--keep {name!r} has the name of a column that is written here.")
         columns[name] = arrow.array(values)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from localma.combine import global_average, row_losses
 from localma.errors import InvalidInputError
-from localma.gates import EqualGate, GlobalGate
+from localma.gates import EqualGate, GlobalGate, ShrunkGate
 from localma.inspection.control import Control, fit_control
 from localma.inspection.metrics import CLASSIFICATION, REGRESSION, measured
 from localma.inspection.observed import Model, Observed, observe
@@ -129,7 +129,10 @@ def make_entries(seen: Observed) -> list[Entry]:
 
 def name_of_model(seen: Observed) -> str:
     """What the model is called beside the others: its gate may not be a local one."""
-    constant = isinstance(seen.model.gate_, EqualGate | GlobalGate)
+    gate = seen.model.gate_
+    constant = isinstance(gate, EqualGate | GlobalGate) or (
+        isinstance(gate, ShrunkGate) and not gate.answer_.gates
+    )
     return "this model" if constant else "local weights"
 
 

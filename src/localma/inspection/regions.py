@@ -96,6 +96,8 @@ def describe_regions(seen: Observed, found: Regions) -> dict[str, Any]:
     """Put the regions in words, with the weights there; the part "regions" of a summary."""
     shown = most_trusted(seen.names, seen.mean(seen.weights))
     place = found.of(seen.features, len(seen))
+    # Too few rows to draw regions from are no reason to call their weights the same.
+    overall = "on average" if np.ptp(seen.weights, axis=0).any() else "everywhere"
     regions = []
     for k in range(len(found.bounds)):
         rows = np.flatnonzero(place == k)
@@ -104,8 +106,8 @@ def describe_regions(seen: Observed, found: Regions) -> dict[str, Any]:
         where = found.where(k)
         regions.append(
             {
-                "sentence": f"{subject} where {where}" if where else f"{subject} everywhere",
-                "where": where or "everywhere",
+                "sentence": f"{subject} where {where}" if where else f"{subject} {overall}",
+                "where": where or overall,
                 "conditions": found.conditions(k),
                 "n": len(rows),
                 "share": seen.sample_weight[rows].sum() / seen.sample_weight.sum(),

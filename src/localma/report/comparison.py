@@ -27,7 +27,10 @@ def comparison(summary: dict[str, Any], styles: Styles) -> dict[str, Any] | None
         return None
     kept, n_left_out = _kept(part["entries"], part["best"])
     entries = [part["entries"][place] for place in kept]
-    scale = for_losses([entry["loss"]["value"] for entry in entries])
+    scale = for_losses(
+        [entry["loss"]["value"] for entry in entries],
+        [entry["loss"]["standard_error"] for entry in entries],
+    )
     columns = _columns(part["metrics"], entries)
     return {
         "loss": part["loss"],

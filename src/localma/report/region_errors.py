@@ -16,7 +16,7 @@ def region_errors(part: dict[str, Any] | None, styles: Styles) -> dict[str, Any]
     series = [_style(entry, styles) for entry in part["entries"]]
     losses = [loss for region in part["regions"] for loss in region["loss"]]
     errors = [error for region in part["regions"] for error in region["standard_error"]]
-    scale = for_losses(losses)
+    scale = for_losses(losses, errors)
     decimals = decimals_for(errors, losses)
     return {
         "loss": part["loss"],

@@ -50,20 +50,35 @@ def around(values: Iterable[float | None], *, log: bool = False, share: float = 
     return Scale(low - room, high + room)
 
 
-def for_losses(values: Sequence[float | None]) -> Scale:
+def for_losses(
+    values: Sequence[float | None], errors: Sequence[float | None] | None = None
+) -> Scale:
     """A scale over losses, from zero where that wastes no room; one huge loss hides no other.
+
+    errors : standard errors, two of which are drawn to either side of a loss.
 
     >>> for_losses([0.1, 0.2, 0.15, 1e6]).is_beyond(1e6)
     True
+    >>> for_losses([1.0, 2.0], [0.1, 0.5]).is_beyond(3.0)
+    False
     """
-    known = sorted(value for value in values if value is not None)
-    if not known:
+    errors = [None] * len(values) if errors is None else errors
+    ends = sorted(
+        (value, 2 * (error or 0.0))
+        for value, error in zip(values, errors, strict=True)
+        if value is not None
+    )
+    if not ends:
         return Scale(0.0, 1.0)
+    known = [value for value, _ in ends]
     typical = known[(3 * (len(known) - 1)) // 4]
     high = min(known[-1], 6 * typical) if typical > 0 else known[-1]
+    # Bars are seen whole, unless they are so long that losses would not be told apart.
+    reach = max(value + bar for value, bar in ends if value <= high)
+    low, high = min(value - bar for value, bar in ends), min(reach, 2 * high) if high > 0 else reach
     if 0 <= known[0] <= 0.6 * high:
-        return Scale(0.0, high * 1.04 or 1.0)
-    return around([known[0], high])
+        return Scale(0.0, high * 1.04 or 1.0)  # no loss is below
+    return around([low, high])
 
 
 def is_skewed(values: Sequence[float]) -> bool:
