@@ -25,6 +25,7 @@ from typer.testing import CliRunner  # noqa: E402
 from localma import LocalMAClassifier, LocalMARegressor, load  # noqa: E402
 from localma.cli import app  # noqa: E402
 from localma.cli import tables as files  # noqa: E402
+from localma.cli.fitting import later_folds  # noqa: E402
 
 
 def make_table(n, seed=0):
@@ -623,3 +624,296 @@ def test_an_interruption_leaves_no_half_written_file(folder, tmp_path, sent):
     assert process.returncode == 128 + sent  # what shells expect of a program that was interrupted
     assert "Traceback" not in words
     assert sorted(path.name for path in tmp_path.iterdir()) == ["big.csv"]
+
+
+# What a file lacks, or writes in its own way
+
+
+def rewritten(inside, tmp_path, change, name="t.csv"):
+    """The table of new rows, changed, in another file."""
+    path = tmp_path / name
+    with files.writing(path) as write:
+        write(change(files.read(inside / "new.csv")))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize("column", ["area", "pred_north"])
+def test_a_column_that_the_file_lacks_is_named(inside, tmp_path, suffix, column):
+    def renamed(table):
+        return table.rename_columns([f"{n}_" if n == column else n for n in table.column_names])
+
+    path = rewritten(inside, tmp_path, renamed, f"t{suffix}")
+    result = call("predict", "rent.localma", path, "--out", tmp_path / "s.csv", code=1)
+    assert f"no column '{column}'; did you mean '{column}_'" in str(result.exception)
+
+
+def test_numbers_that_name_rows_and_groups_in_json_lines(inside, tmp_path):
+    table = files.read(inside / "train.csv").append_column("shop", pa.array(np.arange(300) % 20))
+    with files.writing(tmp_path / "t.jsonl") as write:
+        write(table)
+    model, out = tmp_path / "m.localma", tmp_path / "s.csv"
+    call(
+        "fit", tmp_path / "t.jsonl", "--target", "rent", "--predictions", "pred_*", "--group",
+        "shop", "--features", "area,district", "--out", model,
+    )  # fmt: skip
+    assert load(model).notes_["group"] == "shop"
+    call("evaluate", model, tmp_path / "t.jsonl", "--no-control")
+    call("predict", model, tmp_path / "t.jsonl", "--keep", "shop", "--out", out)
+    assert files.read(out)["shop"].to_pylist() == table["shop"].to_pylist()
+
+
+def with_commas(inside, table="new.csv"):
+    return (inside / table).read_text().replace(",", ";").replace(".", ",")
+
+
+def test_commas_in_numbers_are_seen_wherever_they_begin(inside, tmp_path):
+    header, *lines = (inside / "train.csv").read_text().splitlines()
+    lines = [line.replace(",", ";") for line in lines]
+    place = header.replace('"', "").split(",").index("area")
+    for k, line in enumerate(lines):
+        fields = line.split(";")
+        fields[place] = str(round(float(fields[place]))) if k < 150 else fields[place]
+        lines[k] = ";".join(fields).replace(".", ",")
+    (tmp_path / "t.csv").write_text("\n".join([header.replace(",", ";"), *lines]))
+    table = files.read(tmp_path / "t.csv")
+    kinds = {name: str(table[name].type) for name in ("area", "pred_north", "rent", "district")}
+    assert kinds == {
+        "area": "double",
+        "pred_north": "double",
+        "rent": "double",
+        "district": "string",
+    }
+
+
+def test_points_and_a_column_with_commas(tmp_path):
+    (tmp_path / "t.csv").write_text("x;code\n1.5;a,b\n2.5;1,2\n")
+    table = files.read(tmp_path / "t.csv")
+    assert table["x"].to_pylist() == [1.5, 2.5]
+    assert table["code"].to_pylist() == ["a,b", "1,2"]
+
+
+def test_a_kept_number_with_a_comma(inside, tmp_path):
+    (tmp_path / "t.csv").write_text(with_commas(inside))
+    out = tmp_path / "s.csv"
+    call("predict", "rent.localma", tmp_path / "t.csv", "--keep", "area", "--out", out)
+    call("predict", "rent.localma", "new.csv", "--keep", "area", "--out", tmp_path / "points.csv")
+    scored, points = files.read(out), files.read(tmp_path / "points.csv")
+    assert scored["area"][0].as_py() == str(points["area"][0].as_py()).replace(".", ",")
+    assert scored["prediction"].to_numpy() == pytest.approx(points["prediction"].to_numpy())
+
+
+@pytest.mark.parametrize("commas", [False, True])
+@pytest.mark.parametrize("keep", [[], ["--keep", "area"]])
+def test_a_bad_cell_is_named_with_its_column(inside, tmp_path, commas, keep):
+    text = with_commas(inside) if commas else (inside / "new.csv").read_text()
+    header, first, *lines = text.splitlines()
+    sign = ";" if commas else ","
+    fields = first.split(sign)
+    fields[1] = "oops"
+    (tmp_path / "t.csv").write_text("\n".join([header, sign.join(fields), *lines]))
+    out = ["--out", tmp_path / "s.csv"]
+    result = call("predict", "rent.localma", tmp_path / "t.csv", *keep, *out, code=1)
+    assert re.search(r"Column 'area' of .*one of its cells is 'oops'", str(result.exception))
+
+
+def test_exact_decimals(inside, tmp_path):
+    table = files.read(inside / "train.csv")
+    rents = table["rent"].cast(pa.decimal128(20, 8), safe=False)
+    parquet.write_table(table.set_column(7, "rent", rents), tmp_path / "t.parquet")
+    fit_to = ["--target", "rent", "--predictions", "pred_*", "--gate", "global"]
+    call("fit", tmp_path / "t.parquet", *fit_to, "--out", tmp_path / "m.localma")
+    call("evaluate", tmp_path / "m.localma", tmp_path / "t.parquet", "--no-control")
+
+
+def test_what_the_sample_has_not_is_said(inside, tmp_path):
+    def strange(table):
+        districts = ["Baoshan"] * 3 + table["district"].to_pylist()[3:]
+        areas = [None] * 5 + table["area"].to_pylist()[5:]
+        table = table.set_column(3, "district", pa.array(districts))
+        return table.set_column(1, "area", pa.array(areas))
+
+    path = rewritten(inside, tmp_path, strange)
+    said = call("predict", "rent.localma", path, "--out", tmp_path / "s.csv").stderr
+    assert "3 of 200 rows: 'district' is a category that the sample has not" in said
+    assert "5 of 200 rows: 'area' is missing, as it never was in the sample" in said
+    assert "sample" not in call("weights", "rent.localma", "test.csv").stderr
+
+
+# Which column is what
+
+
+def test_columns_of_a_pool_are_no_features(inside, tmp_path):
+    (tmp_path / "pool.toml").write_text(
+        '[north]\ncolumn = "pred_north"\n[south]\ncolumn = "pred_s*"\n'
+    )
+    fit_to = ["--target", "rent", "--models", tmp_path / "pool.toml", "--gate", "global"]
+    call("fit", "train.csv", *fit_to, "--out", tmp_path / "m.localma")
+    model = load(tmp_path / "m.localma")
+    assert [c.name for c in model.gate_features_.transformer.columns_] == [
+        "area", "rooms", "district", "listed",
+    ]  # fmt: skip
+    seen = ["--features", "area,pred_north", "--out", tmp_path / "m"]
+    assert (
+        "The gate does not see predictions"
+        in call("fit", "train.csv", *fit_to, *seen, code=2).stderr
+    )
+
+
+def test_models_that_state_their_inputs_need_no_other_column(inside, tmp_path):
+    (tmp_path / "ours.py").write_text("def half(table):\n    return table['area'].to_numpy() / 2\n")
+    (tmp_path / "pool.toml").write_text(
+        '[ours]\nimport = "ours:half"\ninputs = ["area"]\n[north]\ncolumn = "pred_north"\n'
+    )
+    call(
+        "fit", "train.csv", "--target", "rent", "--models", tmp_path / "pool.toml", "--trust",
+        "--features", "rooms", "--weight", "area", "--gate", "global",
+        "--out", tmp_path / "m.localma",
+    )  # fmt: skip
+    names = load(tmp_path / "m.localma", trust=True).feature_names_in_.tolist()
+    assert names == ["area", "rooms", "pred_north"]
+
+
+def classes_table(tmp_path, **columns):
+    rng = np.random.default_rng(0)
+    y = rng.choice(["no", "yes"], 60)
+    right = np.where(y == "yes", 0.8, 0.2) + rng.uniform(-0.1, 0.1, 60)
+    held = {name: right if of == "yes" else 1 - right for name, of in columns.items()}
+    csv.write_csv(pa.table({"x": rng.normal(size=60), **held, "y": y}), tmp_path / "c.csv")
+    return tmp_path / "c.csv"
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [
+        ({"a_no": "no", "b_no": "no"}, []),
+        ({"a_no": "no", "a_yes": "yes", "b_yes": "yes"}, []),
+        ({"a_no": "no", "a_yes": "yes", "b_no": "no"}, []),
+        ({"casino": "yes", "b_yes": "yes"}, []),
+        ({"a_no": "yes", "b_no": "yes"}, ["--positive", "yes"]),
+        ({"casino": "no", "other": "no"}, ["--positive", "no"]),
+    ],
+)
+def test_a_column_named_after_a_class_holds_its_probability(tmp_path, columns, options):
+    path = classes_table(tmp_path, **columns)
+    named = [word for name in columns for word in ("--predictions", name)]
+    call("fit", path, "--target", "y", *named, *options, "--gate", "equal", "--out", tmp_path / "m")
+    found = json.loads(call("evaluate", tmp_path / "m", path, "--no-control", "--json").stdout)
+    assert [entry["metrics"]["accuracy"]["value"] for entry in found["entries"]] == [1.0] * len(
+        found["entries"]
+    )
+
+
+def test_models_that_look_like_classes_are_explained(tmp_path):
+    rng = np.random.default_rng(0)
+    table = {"x": rng.normal(size=40), "m_0": rng.uniform(size=40), "m_1": rng.uniform(size=40)}
+    csv.write_csv(pa.table({**table, "y": np.arange(40) % 2}), tmp_path / "c.csv")
+    fit_to = ["--target", "y", "--predictions", "m_*", "--task", "classification"]
+    result = call("fit", tmp_path / "c.csv", *fit_to, "--out", tmp_path / "m", code=1)
+    assert "'m_0', 'm_1' were taken for classes of one model" in str(result.exception)
+
+
+def timed(tmp_path, days):
+    table = make_table(len(days)).append_column("day", pa.array(days))
+    csv.write_csv(table, tmp_path / "t.csv")
+    return ["fit", tmp_path / "t.csv", "--target", "rent", "--predictions", "pred_*", "--features",
+            "area", "--time", "day", "--out", tmp_path / "m.localma"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [
+        (["31.12.2023", "1.2.2024"] * 20, "needs dates such as 2024-05-31"),
+        ([1, None] * 20, "every row needs a time, and 20 have none"),
+        ([2020, 2021, 2022] * 10, "3 times cannot be split into 5 folds. Give --folds 2"),
+    ],
+)
+def test_times_have_an_order(tmp_path, days, words):
+    said = " ".join(call(*timed(tmp_path, days), code=2).stderr.replace("│", " ").split())
+    assert words in said
+
+
+def test_rows_of_one_time_are_not_judged_by_one_another(tmp_path):
+    call(*timed(tmp_path, [2018 + k % 7 for k in range(140)]), "--folds", "3")
+    assert len(load(tmp_path / "m.localma").gate_.fold_answers_) == 3
+    table = pa.chunked_array([sorted(2018 + k % 7 for k in range(140))])
+    for train, test in later_folds(table, 3):
+        years = table.to_numpy()
+        assert years[train].max() < years[test].min()
+
+
+def test_rows_are_counted_as_in_the_file(inside, tmp_path, monkeypatch):
+    table = files.read(inside / "test.csv")
+    rents = pa.array([None if k < 10 else v for k, v in enumerate(table["rent"].to_pylist())])
+    csv.write_csv(table.set_column(7, "rent", rents), tmp_path / "t.csv")
+    written = []
+    monkeypatch.setattr("localma.report.write", lambda found, *_, **__: written.append(found))
+    call("report", "rent.localma", tmp_path / "t.csv", "--no-control", "--out", tmp_path / "r.html")
+    (rows,) = (found["rows"] for found in written)
+    areas = table["area"].to_pylist()
+    assert min(rows["index"]) >= 10
+    assert [float(a) for a in rows["features"]["area"]] == [areas[k] for k in rows["index"]]
+
+
+# Calls that cannot be meant
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fit", "train.csv", "--out", "train.csv"], "would replace 'train.csv', which is read"),
+        (["report", "rent.localma", "test.csv", "--out", "rent.localma"], "which is read"),
+        (["fit", "train.csv", "--out", "."], "is a folder; name a file in it"),
+        (["fit", "train.csv", "--out", "x", "--positive", "yes"], "this target holds numbers"),
+        (["fit", "train.csv", "--out", "x", "--seed", "-1"], "greater than or equal to 0"),
+        (
+            ["evaluate", "rent.localma", "test.csv", "--seed", "99999999999"],
+            "less than or equal to 4294967295",
+        ),
+        (["explain", "rent.localma", "test.csv", "--row", "-201"], "between -200 and 199"),
+        (["cache", "--older-than", "3"], "says what --clean removes"),
+        (["cache", "--folder", "train.csv"], "is a file"),
+    ],
+)
+def test_calls_that_cannot_be_meant_are_refused(inside, arguments, words):
+    if arguments[0] == "fit":
+        arguments = [*arguments, "--target", "rent", "--predictions", "pred_*"]
+    before = (inside / "train.csv").read_bytes(), (inside / "rent.localma").read_bytes()
+    said = " ".join(call(*arguments, code=2).stderr.replace("│", " ").split())
+    assert words in said
+    assert before == ((inside / "train.csv").read_bytes(), (inside / "rent.localma").read_bytes())
+
+
+def test_one_bad_cell_in_the_target_is_named(inside, tmp_path):
+    lines = (inside / "train.csv").read_text().splitlines()
+    lines[7] = lines[7].rsplit(",", 1)[0] + ",oops"
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    fit_to = ["--target", "rent", "--predictions", "pred_*", "--out", tmp_path / "m"]
+    said = " ".join(call("fit", tmp_path / "t.csv", *fit_to, code=2).stderr.split())
+    assert "but for 1 of 300 cells, such as 'oops'" in said
+
+
+@pytest.mark.parametrize("weights", [[0.0] * 200, [-1.0] + [1.0] * 199, [None] + [1.0] * 199])
+def test_weights_that_are_none_are_refused_when_a_model_is_judged(inside, tmp_path, weights):
+    for part, values in (("train", [1.0] * 300), ("test", weights)):
+        table = files.read(inside / f"{part}.csv").append_column("w", pa.array(values))
+        csv.write_csv(table, tmp_path / f"{part}.csv")
+    fit_to = ["--target", "rent", "--predictions", "pred_*", "--weight", "w", "--gate", "global"]
+    call("fit", tmp_path / "train.csv", *fit_to, "--out", tmp_path / "m.localma")
+    result = call("evaluate", tmp_path / "m.localma", tmp_path / "test.csv", code=1)
+    assert "Weights must be numbers, zero or more" in str(result.exception)
+    result = call("evaluate", tmp_path / "m.localma", "test.csv", code=1)
+    assert "fitted with the weights of rows in the column 'w'" in str(result.exception)
+
+
+def test_a_written_table_has_the_permissions_of_a_new_file(inside, tmp_path):
+    before = os.umask(0o077)
+    try:
+        call("predict", "rent.localma", "new.csv", "--out", tmp_path / "s.csv")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "s.csv").stat().st_mode & 0o777 == 0o600
+
+
+def test_version():
+    assert re.fullmatch(r"localma \d+\.\d+\S*\n", call("--version").stdout)
