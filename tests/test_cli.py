@@ -25,7 +25,7 @@ from typer.testing import CliRunner  # noqa: E402
 from localma import LocalMAClassifier, LocalMARegressor, load  # noqa: E402
 from localma.cli import app  # noqa: E402
 from localma.cli import tables as files  # noqa: E402
-from localma.cli.fitting import later_folds  # noqa: E402
+from localma.cli.times import later_folds  # noqa: E402
 
 
 def make_table(n, seed=0):

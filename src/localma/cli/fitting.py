@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from sklearn.model_selection import TimeSeriesSplit
 
 from localma._optional import optional
 from localma.candidates import Candidate, Column
@@ -15,10 +14,11 @@ from localma.cli.pools import read_pool
 from localma.cli.roles import Roles, column_candidates
 from localma.cli.showing import print_json, say, show_table
 from localma.cli.tables import labelled, read, types_of_labels, weights_of
+from localma.cli.times import check_times, later_folds
 from localma.encoding import TableEncoder
 from localma.errors import CandidateError, InvalidInputError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
-from localma.folds import DEFAULT_FOLDS, Fold
+from localma.folds import DEFAULT_FOLDS
 from localma.frames import positions_of
 from localma.inspection.plain import plain
 from localma.losses import get_loss
@@ -120,38 +120,6 @@ def columns_of(pool: dict[str, Candidate] | None, table: Any) -> list[str]:
     globs = [str(c.columns[0]) for c in held if c.is_glob]
     keys = [key for c in held if not c.is_glob for key in c.columns]
     return globs + [str(table.column_names[place]) for place in positions_of(table, keys)]
-
-
-def check_times(column: Any, name: str) -> None:
-    """Refuse times that have no order, or are missing."""
-    kinds = optional("pyarrow.types", extra="cli")
-    kind = column.type
-    if not (kinds.is_temporal(kind) or kinds.is_integer(kind) or kinds.is_floating(kind)):
-        raise wrong_call(
-            f"--time needs dates such as 2024-05-31, or numbers; {name!r} holds others, such as "
-            f"{str(column.drop_null()[0])!r}. Write them so that they have an order."
-        )
-    if column.null_count:
-        raise wrong_call(
-            f"--time: every row needs a time, and {column.null_count} have none in {name!r}. Fill "
-            "them in, or leave those rows out."
-        )
-
-
-def later_folds(times: Any, folds: int) -> list[Fold]:
-    """Folds of rows in order that are judged on later times; equal times stay together.
-
-    >>> import pyarrow
-    >>> [(train.tolist(), test.tolist()) for train, test in later_folds(
-    ...     pyarrow.chunked_array([[1, 1, 2, 3, 3]]), 2)]
-    [([0, 1], [2]), ([0, 1, 2], [3, 4])]
-    """
-    _, number = np.unique(times.to_numpy(), return_inverse=True)
-    moments = TimeSeriesSplit(folds).split(np.empty((number.max() + 1, 1)))
-    return [
-        (np.flatnonzero(np.isin(number, train)), np.flatnonzero(np.isin(number, test)))
-        for train, test in moments
-    ]
 
 
 def _check_folds(folds: int, table: Any, roles: Roles) -> None:

@@ -5,24 +5,21 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from csv import reader as split_lines
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localma._optional import optional
 from localma.cli.app import wrong_call
+from localma.cli.csv_files import Layout
 from localma.cli.showing import note
 from localma.errors import InvalidInputError
-from localma.frames import missing_column
 from localma.whole_files import new_file_mode
 
 FORMATS = {
@@ -38,18 +35,10 @@ FORMATS = {
 }
 """What the end of a file's name says about it; CSV and JSON Lines may end in .gz as well."""
 
-LOOKED_AT = 100
-"""So many lines of a CSV file say whether its labels are words, such as 01."""
 RECORDS = 10_000
 """So many lines of a JSON Lines file say which columns it has."""
-COMMA_NUMBER = r"^\s*[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?\s*$"
-"""A number with a comma or a point, where semicolons or tabs stand between columns."""
-BAD_CELL = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?.*invalid value '(.*)'", re.DOTALL)
-"""How Arrow says that a cell is not of the type of its column."""
 PART_ROWS = 65_536
 PART_BYTES = 16 * 2**20
-NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
-"""What stands for a missing value in a CSV file."""
 
 Types = Mapping[str, Any]
 
@@ -81,8 +70,10 @@ def read(path: Path, types: Types | None = None) -> Any:
         return arrow.concat_tables(list(parts(path, types)), promote_options="default")
     csv = optional("pyarrow.csv", extra="cli")
     with _clearly(arrow, path, kind), arrow.input_stream(str(path), compression="detect") as file:
-        layout = _Layout.of(path, kind)
-        table = csv.read_csv(file, **layout.options(arrow, dict(types or {}), None))
+        layout = Layout.of(path, kind)
+        table = csv.read_csv(
+            file, **layout.options(arrow, dict(types or {}), part_bytes=PART_BYTES)
+        )
         _check_names(table.column_names)
         return layout.with_numbers(arrow, table, dict(types or {}))
 
@@ -94,11 +85,7 @@ def types_of_labels(path: Path, column: str) -> Types:
     if kind not in ("csv", "tsv"):
         return {}
     with _clearly(arrow, path, kind):
-        lines = _first_lines(path)
-    names, *rows = split_lines(lines, delimiter=_delimiter(lines[0], kind))
-    place = names.index(column) if column in names else len(names)
-    coded = any(re.fullmatch(r"0\d+", field) for row in rows for field in row[place : place + 1])
-    return {column: arrow.string()} if coded else {}
+        return {column: arrow.string()} if Layout.of(path, kind).has_codes(column) else {}
 
 
 def weights_of(table: Any, column: str) -> Any:
@@ -152,20 +139,13 @@ def _clearly(arrow: Any, path: Path, kind: str) -> Iterator[None]:
             f"{path} must be written in UTF-8, and is not ({error}). Save it as UTF-8."
         ) from error
     except (arrow.ArrowException, OSError) as error:
-        cell = BAD_CELL.search(str(error))
-        if cell is not None:
-            raise _bad_cell(path, _Layout.of(path, kind).names[int(cell[1])], cell[3]) from error
+        of_one_cell = Layout.of(path, kind).of_one_cell(error) if kind in ("csv", "tsv") else None
+        if of_one_cell is not None:
+            raise of_one_cell from error
         raise InvalidInputError(
             f"{path} must be a table in the format {kind!r}, and cannot be read: {error}. Look at "
             "the file, or give it the right suffix."
         ) from error
-
-
-def _bad_cell(path: Path, column: str, value: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"Column {column!r} of {path} must hold values of one kind, as when the model was fitted; "
-        f"one of its cells is {value!r}. Mend it, or leave it empty where the value is missing."
-    )
 
 
 def _tables(arrow: Any, batches: Iterator[Any]) -> Iterator[Any]:
@@ -196,97 +176,13 @@ def _check_names(names: Sequence[str]) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """How a text file separates its columns, and their names.
-
-    Where no comma separates columns one may be in a number: such numbers are read as words first.
-    """
-
-    path: Path
-    delimiter: str
-    names: list[str]
-
-    @classmethod
-    def of(cls, path: Path, kind: str) -> Self:
-        header = _first_lines(path)[0]
-        delimiter = _delimiter(header, kind)
-        return cls(path, delimiter, next(split_lines([header], delimiter=delimiter), []))
-
-    def options(
-        self, arrow: Any, types: dict[str, Any], columns: Sequence[str] | None
-    ) -> dict[str, Any]:
-        """Options of Arrow's readers; columns that are needed and not there are refused."""
-        csv = optional("pyarrow.csv", extra="cli")
-        for name in columns or ():
-            if name not in self.names:
-                raise missing_column(name, self.names)
-        if self.delimiter != ",":
-            types = {name: _or_words(arrow, kind) for name, kind in types.items()}
-        return {
-            "read_options": csv.ReadOptions(block_size=PART_BYTES),
-            "parse_options": csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
-            "convert_options": csv.ConvertOptions(
-                column_types=types,
-                null_values=NULLS,
-                strings_can_be_null=True,
-                include_columns=None if columns is None else list(dict.fromkeys(columns)),
-            ),
-        }
-
-    def with_numbers(self, arrow: Any, table: Any, types: dict[str, Any]) -> Any:
-        """Turn words into numbers, in columns that are known to hold such, or hold nothing else."""
-        if self.delimiter == ",":
-            return table
-        for place, name in enumerate(table.column_names):
-            column, known = table[name], types.get(name)
-            if column.type != arrow.string() or column.null_count == len(column):
-                continue
-            if known == arrow.float64() or (known is None and not _no_numbers(column)):
-                table = table.set_column(place, name, as_numbers(self.path, name, column))
-        return table
-
-
-def _or_words(arrow: Any, kind: Any) -> Any:
-    return arrow.string() if kind == arrow.float64() else kind
-
-
-def _no_numbers(column: Any) -> list[str]:
-    """Values of a column of words that are no numbers, with a point or a comma."""
-    compute = optional("pyarrow.compute", extra="cli")
-    matches = compute.match_substring_regex(column, COMMA_NUMBER)
-    strange: list[str] = column.filter(compute.invert(matches)).to_pylist()
-    return strange
-
-
-def as_numbers(path: Path, name: str, column: Any) -> Any:
-    """A column of words as numbers, with a point or a comma."""
-    compute = optional("pyarrow.compute", extra="cli")
-    strange = _no_numbers(column)
-    if strange:
-        raise _bad_cell(path, name, strange[0])
-    points = compute.replace_substring(compute.utf8_trim_whitespace(column), ",", ".")
-    return points.cast(optional("pyarrow", extra="cli").float64())
-
-
-def _delimiter(header: str, kind: str) -> str:
-    return "\t" if kind == "tsv" else ";" if "," not in header and ";" in header else ","
-
-
-def _first_lines(path: Path) -> list[str]:
-    """The header and some lines of a text file, packed or not."""
-    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    with opened(path, "rt", encoding="utf-8-sig") as file:
-        return [str(file.readline()).rstrip("\r\n") for _ in range(1 + LOOKED_AT)]
-
-
 def _read_csv(
     arrow: Any, path: Path, types: dict[str, Any], columns: Sequence[str] | None
 ) -> Iterator[Any]:
     csv = optional("pyarrow.csv", extra="cli")
-    layout = _Layout.of(path, format_of(path))
+    layout = Layout.of(path, format_of(path))
     stream = arrow.input_stream(str(path), compression="detect")
-    reader = csv.open_csv(stream, **layout.options(arrow, types, columns))
+    reader = csv.open_csv(stream, **layout.options(arrow, types, columns, part_bytes=PART_BYTES))
     yield reader.schema
     for batch in reader:
         table = layout.with_numbers(arrow, arrow.Table.from_batches([batch]), types)

@@ -20,9 +20,10 @@ from localma.cli.app import (
     typer,
     wrong_call,
 )
+from localma.cli.csv_files import as_numbers
 from localma.cli.pools import search
 from localma.cli.showing import note, print_json, say
-from localma.cli.tables import as_numbers, parts, writing
+from localma.cli.tables import parts, writing
 from localma.encoding import TableEncoder
 from localma.errors import InvalidInputError, UntrustedFileError
 from localma.estimators import LocalMAClassifier
