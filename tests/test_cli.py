@@ -864,6 +864,7 @@ def test_rows_are_counted_as_in_the_file(inside, tmp_path, monkeypatch):
         (["fit", "train.csv", "--out", "train.csv"], "would replace 'train.csv', which is read"),
         (["report", "rent.localma", "test.csv", "--out", "rent.localma"], "which is read"),
         (["fit", "train.csv", "--out", "."], "is a folder; name a file in it"),
+        (["fit", "train.csv", "--out", "x", "--features", ""], "--features names no column"),
         (["fit", "train.csv", "--out", "x", "--positive", "yes"], "this target holds numbers"),
         (["fit", "train.csv", "--out", "x", "--seed", "-1"], "greater than or equal to 0"),
         (

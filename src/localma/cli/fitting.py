@@ -111,7 +111,10 @@ def fit(
 def _split(names: list[str] | None) -> list[str] | None:
     if names is None:
         return None
-    return [name.strip() for part in names for name in part.split(",") if name.strip()]
+    columns = [name.strip() for part in names for name in part.split(",") if name.strip()]
+    if not columns:
+        raise wrong_call("--features names no column; leave it out for all without another part.")
+    return columns
 
 
 def columns_of(pool: dict[str, Candidate] | None, table: Any) -> list[str]:
