@@ -16,6 +16,7 @@ from localma.folds import make_folds, number_groups
 from localma.gates import EqualGate, GlobalGate, MLPGate, ShrunkGate
 from localma.gates._support import Support
 from localma.losses import squared_error
+from localma.selection import locality_gain
 
 LOSS = squared_error()
 
@@ -130,6 +131,20 @@ class TestPath:
         assert gate.locality_gain_.is_clear
         asked = ShrunkGate(cv=ShuffleSplit(3, random_state=0), random_state=0)
         assert len(asked.fit(*local_truth(), loss=LOSS).fold_answers_) == 3
+
+    def test_two_halves_of_one_fold_say_no_more_than_their_rows(self, monkeypatch):
+        judged = []
+
+        def gain(*losses, **how):
+            judged.append((losses, how))
+            return locality_gain(*losses, **how)
+
+        monkeypatch.setattr("localma.gates.shrunk.locality_gain", gain)
+        monkeypatch.setattr("localma.gates.shrunk.HOLD_OUT_ROWS", 150)
+        gate = ShrunkGate(random_state=0).fit(*local_truth(), loss=LOSS)
+        (((before, after, weight), how),) = judged
+        rows = (before - after).std(ddof=1) / np.sqrt(len(weight))
+        assert gate.locality_gain_.standard_error == pytest.approx(how["overlap"] * rows)
 
 
 class TestVerdict:

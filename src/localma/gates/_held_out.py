@@ -199,12 +199,11 @@ class HeldOut:
     @property
     def related(self) -> dict[str, Rows]:
         """Judgements that are not independent: by folds and, where there are such, groups."""
-        groups = self.data.groups
-        if groups is None:
-            return {"folds": self.blocks}
-        # The two halves of a single fold were judged by the same gates.
-        folds = {} if len(self.members) == 1 else {"folds": self.blocks}
-        return folds | {"groups": groups[self.rows]}
+        # The two halves of a single fold were judged by the same gates, and say no more than rows.
+        related = {} if len(self.members) == 1 else {"folds": self.blocks}
+        if self.data.groups is not None:
+            related["groups"] = self.data.groups[self.rows]
+        return related
 
     @property
     def sample_weight(self) -> Array:
