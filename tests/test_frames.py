@@ -122,11 +122,9 @@ def test_rows_must_be_countable() -> None:
 
 
 def test_columns_need_two_dimensions() -> None:
-    with pytest.raises(InvalidInputError, match=r"two dimensions only; X is shape \(4,\): state"):
+    with pytest.raises(InvalidInputError, match=r"two dimensions only; X is shape \(4,\): make"):
         pick_columns(VALUES[:, 0], [0])
-    with pytest.raises(
-        InvalidInputError, match=r"X is a list: state the inputs as a function of X"
-    ):
+    with pytest.raises(InvalidInputError, match=r"X is a list: make it one, or state the inputs"):
         pick_columns(["a"], [0])
 
 

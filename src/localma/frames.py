@@ -239,8 +239,7 @@ def _n_columns(X: Any) -> int:
         described = f"shape {tuple(shape)}" if shape else f"a {type(X).__name__}"
         raise InvalidInputError(
             f"Columns can be picked from an array or data frame of two dimensions only; "
-            f"X is {described}: make an array of it with np.asarray, or state the inputs as a "
-            "function of X."
+            f"X is {described}: make it one, or state the inputs as a function of X."
         )
     return int(shape[1])
 
