@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from localma.selection import (
+    RULES,
+    LocalityGain,
     exponential_weights,
     few_blocks,
     locality_gain,
     mean_and_error,
+    once_a_row,
     one_standard_error,
     smallest_risk,
 )
@@ -131,7 +134,30 @@ def test_two_standard_errors_are_exceeded_as_rarely_however_few_rows_there_are(n
 
 def test_gain_is_paired():
     losses = np.random.default_rng(0).normal(size=30) ** 2
-    gain = locality_gain(losses + 1.0, losses, np.ones(30))
+    gain = locality_gain(losses + 1.0, losses + 0.25, losses, np.ones(30))
     assert gain.value == pytest.approx(1.0)
-    assert not gain.standard_error > 1e-12
+    assert gain.over_constant == pytest.approx(0.25)
+    assert not max(gain.standard_error, gain.over_constant_error) > 1e-12
     assert str(gain).startswith("1 ±")
+
+
+@pytest.mark.parametrize(
+    ("value", "over_constant", "local"),
+    [(1.0, 1.0, True), (1.0, 0.1, False), (0.1, 1.0, False), (-1.0, 1.0, False)],
+)
+def test_a_gain_is_local_if_no_constant_weights_have_it(value, over_constant, local):
+    gain = LocalityGain(value, 0.1, 2.0, 2.0 - value, over_constant, 0.1)
+    assert gain.is_local == local
+
+
+def test_a_row_that_is_judged_ten_times_is_one_piece_of_evidence():
+    L, prior = np.random.default_rng(0).uniform(0.9, 1.1, size=(3, 40)), np.full(3, 1 / 3)
+    weight, rows = (
+        np.random.default_rng(1).uniform(size=40),
+        np.random.default_rng(2).permutation(40),
+    )
+    often = (np.tile(L, 10), np.tile(weight, 10), np.tile(rows, 10))
+    for rule in RULES.values():
+        once = rule(*once_a_row(L, weight, rows), prior)
+        assert rule(*once_a_row(*often), prior) == pytest.approx(once)
+    assert once_a_row(L, weight, rows)[0] is L

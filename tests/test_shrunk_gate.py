@@ -14,9 +14,10 @@ from localma.combine import local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.folds import make_folds, number_groups
 from localma.gates import EqualGate, GlobalGate, MLPGate, ShrunkGate
+from localma.gates._held_out import HeldOut, Labelled
 from localma.gates._support import Support
 from localma.losses import squared_error
-from localma.selection import locality_gain
+from localma.selection import locality_gain, smallest_risk
 
 LOSS = squared_error()
 
@@ -142,7 +143,7 @@ class TestPath:
         monkeypatch.setattr("localma.gates.shrunk.locality_gain", gain)
         monkeypatch.setattr("localma.gates.shrunk.HOLD_OUT_ROWS", 150)
         gate = ShrunkGate(random_state=0).fit(*local_truth(), loss=LOSS)
-        (((before, after, weight), how),) = judged
+        (((before, _, after, weight), how),) = judged
         rows = (before - after).std(ddof=1) / np.sqrt(len(weight))
         assert gate.locality_gain_.standard_error == pytest.approx(how["overlap"] * rows)
 
@@ -175,7 +176,46 @@ class TestVerdict:
         gate = ShrunkGate(random_state=0).fit(rng.normal(size=(60, 3)), P, truth, loss=LOSS)
         assert gate.locality_gain_.is_clear
         assert not gate.answer_.gates
-        assert gate.verdict_.startswith("Constant weights suffice: no local weights are used.")
+        assert gate.verdict_.startswith("Constant weights suffice: no local weights are used, and")
+
+    def test_gain_of_equal_weights_is_not_called_local(self):
+        """Twins again: local gates have a say, but what is gained equal weights gain."""
+        rng = np.random.default_rng(33)
+        truth = rng.normal(size=(100, 1))
+        P = (truth + rng.normal(size=(100, 6)))[:, :, None]
+        gate = ShrunkGate(random_state=0).fit(rng.normal(size=(100, 2)), P, truth, loss=LOSS)
+        gain = gate.locality_gain_
+        assert gate.answer_.gates
+        assert gain.is_clear
+        assert gain.value > 0
+        assert not gain.is_local
+        assert gate.verdict_.startswith("Constant weights suffice: the held-out loss changes by -")
+        assert "equal weights or a single candidate do that" in gate.verdict_
+
+    def test_gain_over_constant_weights_where_none_of_them_are_right(self, local):
+        gain = local.locality_gain_
+        assert gain.over_constant == pytest.approx(gain.value, rel=0.1)
+        assert gain.is_local
+
+    def test_a_block_is_predicted_by_what_others_choose_among_what_may_be_chosen(self):
+        """The first point is right in block 0, the second in block 1, the third everywhere."""
+        y, blocks = np.zeros((6, 1)), np.repeat([0, 1], 3)
+        mixtures = np.stack([blocks, 1 - blocks, np.zeros(6)])[:, :, None].astype(float)
+        data = Labelled.of(np.empty((6, 0)), np.empty((6, 2, 1)), y, None, LOSS)
+        held_out = HeldOut(data, mixtures, np.arange(6), blocks, [[], []], 1.0)
+        for prior, expected in ([0.5, 0.5, 0.0], 1.0), ([0.3, 0.3, 0.4], 0.0):
+            nested = held_out.nested_losses(held_out.losses(), smallest_risk, np.array(prior))
+            assert nested.tolist() == [expected] * 6
+
+    def test_repeated_folds_are_no_more_evidence(self):
+        X, P, y = constant_truth(100, seed=5)
+        largest = []
+        for repeats in (1, 10):
+            cv = RepeatedKFold(n_splits=5, n_repeats=repeats, random_state=0)
+            base = MLPGate(n_steps=30)
+            gate = ShrunkGate(base, cv=cv, linear=False, strengths=(1.0, 0.1), random_state=0)
+            largest.append(max(gate.fit(X, P, y, loss=LOSS).path_["weight"]))
+        assert largest[1] < largest[0] + 0.1
 
     def test_gain_can_be_negative(self):
         """Nested, so not the minimum over a path that contains the global gate."""

@@ -93,9 +93,10 @@ class Loss:
     name : str
         What messages and files call it.
     value, derivative : callable
-        ``loss(y, mu)`` and its derivative in ``mu``. Both map two arrays of one shape, (n,) or
-        (n, K), to an array of that shape. The derivative uses plain operators only
-        (``+ - * / **`` and comparisons), so that it also works on PyTorch tensors and in Numba.
+        ``loss(y, mu)``, zero where ``mu`` is ``y``, and its derivative in ``mu``. Both map two
+        arrays of one shape, (n,) or (n, K), to an array of that shape. The derivative uses plain
+        operators only (``+ - * / **`` and comparisons), so that it also works on PyTorch tensors
+        and in Numba.
     target, prediction : Interval
         Where targets must lie, and where the predictions of a candidate must lie.
     elicits : str
@@ -699,11 +700,11 @@ def _accepting(domain: Callable[[Loss], Interval], values: Array) -> str:
 
 
 def try_loss(loss: Loss, y: Array, mixture: Array) -> None:
-    """Try a loss on three rows: shape, finiteness, and agreement of derivative with value.
+    """Try a loss: shape, finiteness, agreement of derivative with value, zero where all is right.
 
-    The first, the middle and the last row are taken. A derivative agrees when it lies between the
-    slopes of the value to the left and to the right, so a kink may have any subgradient; a mixture
-    at the end of its domain is moved inside for this.
+    The first, the middle and the last row are taken, and up to a thousand for the zero. A
+    derivative agrees when it lies between the slopes of the value to the left and to the right, so
+    a kink may have any subgradient; a mixture at the end of its domain is moved inside for this.
 
     y, mixture : (n,) or (n, K), inside the domains of the loss.
 
@@ -715,12 +716,38 @@ def try_loss(loss: Loss, y: Array, mixture: Array) -> None:
 second argument; at y=1, mu=0 it is 1, but the value changes with slope -2. Correct its derivative.
     """
     rows = np.unique([0, len(y) // 2, len(y) - 1])
+    many = [np.asarray(array[:: 1 + len(y) // 1000], dtype=np.float64) for array in (y, mixture)]
     y, mixture = (np.asarray(array, dtype=np.float64)[rows] for array in (y, mixture))
     for role in ("value", "derivative"):
         _call_checked(loss, role, y, mixture)
+    _check_zero(loss, *many)
     if loss.location:
         _check_location(loss, y, mixture)
     _check_slopes(loss, y, _moved_inside(loss.prediction, mixture))
+
+
+def _check_zero(loss: Loss, y: Array, mixture: Array) -> None:
+    """Refuse a loss that does not count from a perfect prediction, as a bare log-likelihood.
+
+    Shrinkage and held-out evidence are in units of the risk, which a constant would inflate. A
+    hundredth of the mean loss is let pass: some losses are rounded off where they had a kink.
+    Nothing is asked where the loss of ``mu = y`` is not finite, as that of a logarithm at zero.
+    """
+    inside = loss.prediction.contains(y)
+    with np.errstate(all="ignore"):
+        perfect = np.asarray(loss.value(y, y), dtype=np.float64)
+        usual = np.asarray(loss.value(y, mixture), dtype=np.float64)
+    known = inside & np.isfinite(perfect)
+    allowed = 0.01 * np.abs(usual[np.isfinite(usual)]).mean() if np.isfinite(usual).any() else 0.0
+    wrong = known & (np.abs(perfect) > max(allowed, 1e-9))
+    if wrong.any():
+        first = tuple(np.argwhere(wrong)[0])
+        raise InvalidInputError(
+            f"Loss {loss.name!r}: its value must be zero for a perfect prediction, since shrinkage "
+            f"and evidence are measured in units of the mean loss; at y={y[first]:g}, "
+            f"mu={y[first]:g} it is {perfect[first]:g}. Return value(y, mu) - value(y, y) instead; "
+            "the derivative stays as it is."
+        )
 
 
 def _check_location(loss: Loss, y: Array, mixture: Array) -> None:

@@ -50,6 +50,25 @@ def exponential_weights(L: Array, sample_weight: Array, prior: Array) -> Array:
     return weights / weights.sum()
 
 
+def once_a_row(L: Array, sample_weight: Array, rows: Rows) -> tuple[Array, Array]:
+    """Average the judgements of each row: one that several folds judge is no more evidence.
+
+    L : (points, judgements), sample_weight, rows : (judgements,) -> (points, rows), (rows,).
+
+    >>> L, weight = np.array([[1.0, 2.0, 4.0]]), np.array([1.0, 3.0, 3.0])
+    >>> [part.tolist() for part in once_a_row(L, weight, np.array([7, 5, 5]))]
+    [[[3.0, 1.0]], [3.0, 1.0]]
+    """
+    counts = np.bincount(rows)
+    if counts.max() <= 1:
+        return L, sample_weight
+    judged = np.flatnonzero(counts)
+    sums = np.stack([np.bincount(rows, weights=losses)[judged] for losses in L])
+    weight = np.empty(len(counts))
+    weight[rows] = sample_weight
+    return sums / counts[judged], weight[judged]
+
+
 def effective_number(sample_weight: Array) -> float:
     """Number of equal rows that rows of these weights (n,) amount to.
 
@@ -164,22 +183,33 @@ class LocalityGain:
     Attributes
     ----------
     value : float
-        Positive where local weights pay.
+        Positive where the procedure pays.
     standard_error : float
         Of the paired difference.
     global_risk, risk : float
         The two cross-fitted risks.
+    over_constant, over_constant_error : float
+        The same over constant weights of every kind: as if the procedure had no local gates, but
+        could still choose equal weights or the best candidate instead of the global weights.
     """
 
     value: float
     standard_error: float
     global_risk: float
     risk: float
+    over_constant: float
+    over_constant_error: float
 
     @property
     def is_clear(self) -> bool:
         """Whether the gain is more than two standard errors away from zero."""
         return abs(self.value) > 2 * self.standard_error
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is clear that local weights gain, over any constant ones."""
+        gains = self.is_clear and self.value > 0
+        return gains and self.over_constant > 2 * self.over_constant_error
 
     def __str__(self) -> str:
         return f"{readable(self.value)} ± {readable(self.standard_error, 2)}"
@@ -187,6 +217,7 @@ class LocalityGain:
 
 def locality_gain(
     global_losses: Array,
+    constant_losses: Array,
     losses: Array,
     sample_weight: Array,
     *,
@@ -194,17 +225,20 @@ def locality_gain(
     folds: Rows | None = None,
     overlap: float = 1.0,
 ) -> LocalityGain:
-    """Compare two sets of held-out losses of the same judgements, (judgements,) each.
+    """Compare held-out losses of the same judgements, (judgements,) each.
 
-    The losses of the procedure must be nested: what is used on a block was chosen without it.
+    global_losses : of the global weights; constant_losses, losses : of the procedure, without and
+    with its local gates. Both must be nested: what is used on a block was chosen without it.
     (The smallest risk of a path that contains the global gate is never above the global one.)
-    The standard error, see `mean_and_error`, is multiplied by `overlap`, see `fold_overlap`.
+    Standard errors, see `mean_and_error`, are multiplied by `overlap`, see `fold_overlap`.
     """
-    gains = global_losses - losses
-    value, error = mean_and_error(gains, sample_weight, groups=groups, folds=folds)
-    global_risk, _ = mean_and_error(global_losses, sample_weight)
-    risk, _ = mean_and_error(losses, sample_weight)
-    return LocalityGain(value, overlap * error, global_risk, risk)
+
+    def gain_over(others: Array) -> tuple[float, float]:
+        gain, error = mean_and_error(others - losses, sample_weight, groups=groups, folds=folds)
+        return gain, overlap * error
+
+    risks = (mean_and_error(part, sample_weight)[0] for part in (global_losses, losses))
+    return LocalityGain(*gain_over(global_losses), *risks, *gain_over(constant_losses))
 
 
 def fold_overlap(sizes: Sequence[tuple[int, int]]) -> float:

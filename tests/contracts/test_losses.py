@@ -24,6 +24,7 @@ from localma.errors import InvalidInputError
 from localma.losses import (
     ALIASES,
     LOSSES,
+    POSITIVE,
     PROBABILITY_FLOOR,
     Interval,
     Loss,
@@ -689,6 +690,34 @@ def test_the_trial_holds_at_the_ends_of_the_domain(loss):
     for end in (loss.prediction.low, loss.prediction.high):
         if loss.prediction.contains(end):
             try_loss(loss, points(loss.target)[:1], np.array([end]))
+
+
+def poisson_likelihood(y, mu):
+    return mu - y * np.log(mu)
+
+
+def test_a_loss_counts_from_a_perfect_prediction():
+    shifted = own(lambda y, mu: squared(y, mu) + 100.0, squared_slope)
+    with pytest.raises(InvalidInputError, match=r"zero for a perfect .* y=1, mu=1 it is 100\. Ret"):
+        try_loss(shifted, Y, MIXTURE)
+    likelihood = own(poisson_likelihood, lambda y, mu: 1 - y / mu, prediction=POSITIVE)
+    with pytest.raises(InvalidInputError, match=r"Return value\(y, mu\) - value\(y, y\) instead"):
+        try_loss(likelihood, Y, MIXTURE)
+    # The first, middle and last row are zero, where the likelihood of mu = y is not defined.
+    with pytest.raises(InvalidInputError, match=r"at y=3, mu=3 it is"):
+        try_loss(likelihood, np.array([0.0, 3.0, 0.0, 0.0]), np.ones(4))
+
+    def counted(y, mu):
+        return poisson_likelihood(y, mu) - poisson_likelihood(y, y)
+
+    try_loss(replace(likelihood, value=counted), Y, MIXTURE)
+
+
+def test_a_loss_may_be_rounded_off_at_its_kink():
+    def rounded_off(y, mu):
+        return np.sqrt((mu - y) ** 2 + 1e-6)
+
+    try_loss(own(rounded_off, lambda y, mu: (mu - y) / rounded_off(y, mu)), Y, MIXTURE)
 
 
 def test_a_good_loss_of_ones_own_passes_with_several_outputs_and_few_rows():

@@ -16,7 +16,7 @@ from localma.frames import LARGE_ROWS, take_rows
 from localma.gates.base import Gate, Job
 from localma.gates.global_ import GlobalGate
 from localma.losses import Loss
-from localma.selection import effective_number, fold_overlap
+from localma.selection import Rule, effective_number, fold_overlap, once_a_row
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]
@@ -215,9 +215,29 @@ class HeldOut:
         y = self.data.y[self.rows]
         return np.stack([row_losses(self.data.loss, y, mixture) for mixture in self.mixtures])
 
-    def losses_of_mixture(self, shares: Array, judged: NDArray[np.bool_]) -> Array:
+    def nested_losses(self, L: Array, rule: Rule, prior: Array) -> Array:
+        """Losses where each block is predicted with shares that others choose: (judgements,).
+
+        L : (points, judgements) what `losses` gave; prior : (points,), zero for points that may not
+        be chosen.
+        """
+        weight, allowed = self.sample_weight, prior > 0
+        nested = np.empty(len(weight))
+        for block in np.unique(self.blocks):
+            inside = self.blocks == block
+            # A row that several folds judge may not choose for itself either.
+            others = ~np.isin(self.rows, self.rows[inside])
+            shares = prior / prior.sum()
+            if weight[others].sum() > 0:
+                evidence = once_a_row(L[np.ix_(allowed, others)], weight[others], self.rows[others])
+                shares[allowed] = rule(*evidence, shares[allowed])
+            nested[inside] = self._losses_of_mixture(shares, inside)
+        return nested
+
+    def _losses_of_mixture(self, shares: Array, judged: NDArray[np.bool_]) -> Array:
         """Loss of the points averaged with the given shares, at some judgements."""
-        mixture = np.tensordot(shares, self.mixtures[:, judged], axes=1)
+        used = shares > 0
+        mixture = np.tensordot(shares[used], self.mixtures[np.ix_(used, judged)], axes=1)
         return row_losses(self.data.loss, self.data.y[self.rows[judged]], mixture)
 
 

@@ -39,14 +39,15 @@ class RowBlocks:
     predictions: Array
     threads: int = 1
 
-    def mixture(self, weights: Float64) -> Float64:
-        """``mu_ik = sum_m w_m P_imk``: weights (M,) -> (n, K)."""
+    def mixture(self, weights: Float64, *, absolute: bool = False) -> Float64:
+        """``mu_ik = sum_m w_m P_imk``: weights (M,) -> (n, K); of ``|P_imk|`` if asked for."""
         n, _, K = self.predictions.shape
         mixture = np.empty((n, K))
 
         def fill(strip: slice) -> None:
             for rows in self._blocks(strip, len(weights)):
-                mixture[rows] = (self._flat(rows) @ weights).reshape(-1, K)
+                block = self._flat(rows)
+                mixture[rows] = ((abs(block) if absolute else block) @ weights).reshape(-1, K)
 
         self._over_strips(fill)
         return mixture

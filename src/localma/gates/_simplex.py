@@ -270,8 +270,10 @@ def _solution(
 ) -> Solution:
     gap, target = point.gap + shortfall, tolerance.target
     if gap > target:
-        # Less than what a change in the last digits of the mixture makes cannot be asked for.
-        mixture = point.mixture * (1.0 + 4.0 * _EPS)
+        # Less than what a change in the last digits of the mixture makes cannot be asked for; they
+        # are those of its terms, which may cancel.
+        terms = problem.blocks.mixture(point.weights, absolute=True)
+        mixture = point.mixture + 4.0 * _EPS * terms
         shaken = _point(problem, criterion, point.weights, mixture)
         target = max(target, abs(shaken.gap - point.gap), abs(shaken.risk - point.risk))
     return Solution(point.weights, point.risk, gap, target, n_iter)

@@ -8,6 +8,7 @@ weights a_k come from cross-fitted losses, so the answer is local only as far as
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple, fields
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -28,11 +29,11 @@ from localma.gates._halving import HalvedPath
 from localma.gates._held_out import HeldOut, Labelled, Point, train_path
 from localma.gates._mixed import MixedGates
 from localma.gates._support import Fading, Support
+from localma.gates._verdict import verdict
 from localma.gates.base import Gate, arrays_below, check_inputs
 from localma.gates.mlp import MLPGate
 from localma.losses import Loss
-from localma.selection import RULES, LocalityGain, locality_gain, mean_and_error
-from localma.wording import readable
+from localma.selection import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row
 
 Array = NDArray[np.floating]
 
@@ -45,9 +46,6 @@ MANY_INPUTS = 32
 
 CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
 """Prior weight of the points without local part; the local gates share the rest evenly."""
-
-RELEVANT = 0.001
-"""Nobody need change a gate for a smaller part of the risk, however clear it is."""
 
 HOLD_OUT_ROWS = LARGE_ROWS
 """From this many rows on, one fold judges well enough, at a fifth of the cost of five."""
@@ -243,36 +241,8 @@ class ShrunkGate(Gate):
     @property
     def verdict_(self) -> str:
         """What local weights are worth here, in one sentence."""
-        gain, local = self.locality_gain_, 1.0 - self.answer_.constant.sum()
-        lower, higher = readable(gain.value), readable(-gain.value)
-        error = readable(gain.standard_error, 2)
-        before, after = readable(gain.global_risk), readable(gain.risk)
-        if np.isnan(gain.standard_error):
-            return (
-                f"Whether local weights pay is unknown: one row or one group judged. The held-out "
-                f"loss changes by {higher} from {before} with the best constant weights."
-            )
-        if not self.answer_.gates:
-            return (
-                f"Constant weights suffice: no local weights are used. The held-out loss changes "
-                f"by {higher} ± {error} from {before} with the best fitted constant weights."
-            )
-        if gain.is_clear and gain.value > 0:
-            return (
-                f"Local weights pay: they lower the held-out loss by {lower} ± {error}, "
-                f"from {before} with the best constant weights to {after} "
-                f"({gain.value / abs(gain.global_risk):.0%} lower)."
-            )
-        if gain.is_clear and -gain.value > RELEVANT * abs(gain.global_risk):
-            return (
-                f"Local weights do not pay: they raise the held-out loss by {higher} ± "
-                f"{error}, from {before} with the best constant weights; "
-                "gate='global' is the better choice here."
-            )
-        return (
-            f"Local weights make up {local:.0%} of the answer, without a clear gain: the held-out "
-            f"loss changes by {higher} ± {error} from {before} with the best constant weights."
-        )
+        local = 1.0 - self.answer_.constant.sum() if self.answer_.gates else None
+        return verdict(self.locality_gain_, local)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The fitted state: what `restore` takes."""
@@ -281,7 +251,7 @@ class ShrunkGate(Gate):
         state: dict[str, NDArray[Any]] = {
             "global_weights": self.global_weights_,
             "size": np.array([self.n_features_in_, self.n_effective_, self.n_rows_]),
-            "gain": np.array([gain.value, gain.standard_error, gain.global_risk, gain.risk]),
+            "gain": np.array(astuple(gain)),
             **{f"path.{key}": np.array(self.path_[key]) for key in _NUMBERS},
         }
         for k, mixed in enumerate([self.answer_, *self.fold_answers_]):
@@ -295,7 +265,7 @@ class ShrunkGate(Gate):
         self.global_weights_ = arrays["global_weights"]
         M = len(self.global_weights_)
         _check_shape(arrays, "size", (3,))
-        _check_shape(arrays, "gain", (4,))
+        _check_shape(arrays, "gain", (len(fields(LocalityGain)),))
         p, n, n_rows = int(arrays["size"][0]), float(arrays["size"][1]), int(arrays["size"][2])
         points = self._points(p, M, n, n_rows)
         for key in _NUMBERS:
@@ -399,20 +369,18 @@ class ShrunkGate(Gate):
     def _judge(self, held_out: HeldOut, points: list[Point]) -> None:
         """Weight the points by their held-out losses, and find what the procedure is worth."""
         prior = np.array([point.prior for point in points])
-        rule, L, weight = RULES[self.rule], held_out.losses(), held_out.sample_weight
-        shares = rule(L, weight, prior / prior.sum())
+        constant = np.array([point.gate is None for point in points])
+        L, weight, rule = held_out.losses(), held_out.sample_weight, RULES[self.rule]
+        shares = rule(*once_a_row(L, weight, held_out.rows), prior / prior.sum())
         reference = [point.name for point in points].index("global")
-        nested = np.empty(len(weight))
-        for block in np.unique(held_out.blocks):
-            inside = held_out.blocks == block
-            # A row that several folds judge may not choose for itself either.
-            others = ~np.isin(held_out.rows, held_out.rows[inside])
-            known = weight[others].sum() > 0
-            chosen = rule(L[:, others], weight[others], prior) if known else prior / prior.sum()
-            nested[inside] = held_out.losses_of_mixture(chosen, inside)
         overlap, related = held_out.overlap, held_out.related
         self.locality_gain_ = locality_gain(
-            L[reference], nested, weight, **related, overlap=overlap
+            L[reference],
+            held_out.nested_losses(L, rule, np.where(constant, prior, 0.0)),
+            held_out.nested_losses(L, rule, prior),
+            weight,
+            **related,
+            overlap=overlap,
         )
         differences = [
             overlap * mean_and_error(losses - L[reference], weight, **related)[1] for losses in L

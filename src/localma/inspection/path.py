@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -29,13 +30,7 @@ def locality_path(model: Judged) -> dict[str, Any]:
     return plain(
         {
             **model.path_,
-            "gain": {
-                "value": gain.value,
-                "standard_error": gain.standard_error,
-                "global_risk": gain.global_risk,
-                "risk": gain.risk,
-                "is_clear": gain.is_clear,
-            },
+            "gain": {**asdict(gain), "is_clear": gain.is_clear, "is_local": gain.is_local},
             "verdict": model.verdict_,
         }
     )
