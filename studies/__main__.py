@@ -1,4 +1,4 @@
-"""``python -m studies``: run, prepare, table, list, figure, readme, merge."""
+"""``python -m studies``: run, prepare, table, together, list, figure, readme, merge."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from studies.running import RESULTS, Request, run
 from studies.storage import Store, merge_line, read_compact
 from studies.summary import results_of, runs_of, write_summary
 from studies.tables import render_stored, update_readme
+from studies.together import render_together
 from studies.workers import serve
 
 FIGURES = Path(__file__).parent / "figures"
@@ -96,7 +97,17 @@ def command_readme(arguments: argparse.Namespace) -> None:
     stored = {
         name: render_stored(s, Store(arguments.results, s.name)) for name, s in loaded.items()
     }
+    stored["together"] = _together(arguments.results)
     update_readme({name: section for name, section in stored.items() if section})
+
+
+def _together(folder: Path) -> str:
+    studies = [load_study(name) for name in study_names()]
+    return render_together([(s, results_of(Store(folder, s.name).load())) for s in studies])
+
+
+def command_together(arguments: argparse.Namespace) -> None:
+    print(_together(arguments.results) or "Nothing has been run yet.")
 
 
 def command_merge(arguments: argparse.Namespace) -> None:
@@ -137,6 +148,7 @@ def make_parser() -> argparse.ArgumentParser:
     preparing = add("prepare", "compute what a study keeps outside the repository, once")
     preparing.add_argument("--size", default="full", help="'small' for what --quick needs")
     add("table", "print the tables of a study, published figures beside ours")
+    add("together", "print what all studies on real data say of auto", takes_name=False)
     add("list", "list the studies", takes_name=False)
     drawing = add("figure", "draw a figure (needs the extra 'plot')")
     drawing.add_argument("--out", type=Path, default=FIGURES)

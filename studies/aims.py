@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from studies.findings import Finding, NotDecidedError, NotRunError, Results
-from studies.pairs import ERRORS, Difference, all_clear, beside_best, difference, mean_over
+from studies.pairs import ERRORS, Comparison, Difference, all_clear, difference, mean_over
 from studies.regressing import CONTROLLED, LABELS
 
 Keys = Mapping[str, Any]
@@ -136,12 +136,8 @@ def _control_aims(metric: str) -> tuple[Finding, ...]:
 
 
 def against_best(
-    results: Results,
-    metric: str,
-    over: str,
-    panels: Sequence[Keys],
-    others: Sequence[str] = COMPARED,
-) -> str:
-    """A table of the methods that are judged, beside the best of some others in every cell."""
+    metric: str, over: str, panels: Sequence[Keys], others: Sequence[str] = COMPARED
+) -> Comparison:
+    """Put the methods that are judged beside the best of some others in every cell."""
     named = {", ".join(panel.values()): panel for panel in panels}
-    return beside_best(results, metric, JUDGED, others, LABELS, over, named)
+    return Comparison(metric, JUDGED, tuple(others), LABELS, over, named)

@@ -69,7 +69,7 @@ from studies.drawing import draw_panels, save
 from studies.findings import Finding, Results
 from studies.harness import Cell, Keys, Metrics, Study, Table, grid
 from studies.kept import checkpoints
-from studies.pairs import beside_best, clearly_better, difference, differences
+from studies.pairs import Comparison, clearly_better, difference, differences
 
 RHOS = tuple(round(0.1 * k, 1) for k in range(1, 11))
 FEW = (0.1, 0.5, 1.0)
@@ -381,12 +381,16 @@ NOTES = [
 ]
 
 
-def comparison(results: Results) -> str:
-    """`auto`, and the path, beside the best other method in every cell."""
-    others = ("ewma", "gw", "cnn", "features", "direct")
-    panels = {"as in the paper": {}, "disjoint halves": {"heads": "half"}}
-    return beside_best(results, "accuracy", JUDGED, others, LABELS, "rho", panels)
-
+COMPARISON = Comparison(
+    "accuracy",
+    JUDGED,
+    ("ewma", "gw", "cnn", "features", "direct"),
+    LABELS,
+    "rho",
+    {"as in the paper": {}, "disjoint halves": {"heads": "half"}},
+    own="path_own",
+)
+"""`auto`, and the path, beside the best other method in every cell."""
 
 DRAWN = ("path_own", "direct", "path", "features", "cnn", "gw", "ewma")
 
@@ -468,7 +472,7 @@ STUDY = Study(
     published_as=PUBLISHED_AS,
     findings=FINDINGS,
     notes=lambda results: NOTES,
-    comparison=comparison,
+    comparison=COMPARISON,
     materials=lambda: {c.network: cifar10_data.kept_features(c).folder.name for c in companies()},
     figures={"cifar10": draw_over_rho},
 )

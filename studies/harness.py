@@ -19,6 +19,7 @@ import numpy as np
 import studies
 from localma.errors import InvalidInputError, unknown_name
 from studies.findings import Finding, Results
+from studies.pairs import Comparison
 
 Keys = Mapping[str, str | int | float]
 Metrics = dict[str, float]
@@ -72,7 +73,7 @@ class Study:
     notes : further lines under the tables, made from the results.
     materials : gives what figures depend on and no cell says, such as the weights of a network; a
         study is not resumed on others.
-    comparison : Markdown that puts some methods beside the others, made from the results.
+    comparison : which methods are put beside the best of the others, if any.
     figures : name -> function of results and a folder that writes pictures and returns their paths.
     """
 
@@ -85,7 +86,7 @@ class Study:
     published_as: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     notes: Callable[[Results], list[str]] = lambda results: []
-    comparison: Callable[[Results], str] = lambda results: ""
+    comparison: Comparison | None = None
     materials: Callable[[], dict[str, str]] = dict
     figures: Mapping[str, Callable[[Results, Path], list[Path]]] = field(default_factory=dict)
 

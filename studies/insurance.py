@@ -181,6 +181,6 @@ STUDY = Study(
     labels=LABELS,
     findings=aims("deviance"),
     notes=lambda results: mean_lines(results, "deviance", ("gw", "ewma", "direct", "home")),
-    comparison=lambda results: against_best(results, "deviance", "n", PANELS, (*COMPARED, "home")),
+    comparison=against_best("deviance", "n", PANELS, (*COMPARED, "home")),
     figures={"insurance": draw_figure},
 )

@@ -125,9 +125,13 @@ def mean_over(found: Sequence[Difference], *, relative: bool) -> Difference:
     return Difference(mean, error, risk, min(one.replicates for one in found))
 
 
+Best = tuple[str, Difference]
+"""The best of some methods, and the difference to it."""
+
+
 def best_other(
     results: Results, metric: str, method: str, others: Sequence[str], **keys: Any
-) -> tuple[str, Difference] | None:
+) -> Best | None:
     """The best of some others in a cell, and the difference to it; None if none has run there."""
     found = {
         other: difference(results, metric, method, other, **keys)
@@ -137,32 +141,53 @@ def best_other(
     return max(found.items(), key=lambda item: item[1].mean) if found else None
 
 
-def beside_best(
-    results: Results,
-    metric: str,
-    methods: Sequence[str],
-    others: Sequence[str],
-    labels: Mapping[str, str],
-    over: str,
-    panels: Mapping[str, Mapping[str, Any]],
-) -> str:
-    """A table of some methods beside the best of others in every cell, and the mean over cells.
+@dataclass(frozen=True)
+class Comparison:
+    """Which methods of a study are put beside which others, and in which cells.
 
-    panels : what a row is called -> keys of its cells, which differ by the key `over`. Empty where
-    nothing has run.
+    judged : the methods that are put beside the best of the `others`; auto, own : those of them
+    that stand for this software, without and with a model of one's own among the candidates.
+    panels : what a row is called -> keys of its cells, which differ by the key `over`.
     """
-    relative = not metric.startswith(RIGHT)
+
+    metric: str
+    judged: tuple[str, ...]
+    others: tuple[str, ...]
+    labels: Mapping[str, str]
+    over: str
+    panels: Mapping[str, Mapping[str, Any]]
+    auto: str = "auto"
+    own: str = "auto_own"
+
+    def cells(self, results: Results, method: str) -> list[tuple[str, dict[str, Any]]]:
+        """Cells in which a method has run, each with the panel that it belongs to."""
+        return [
+            (panel, cell)
+            for panel, keys in self.panels.items()
+            for cell in results.cells_along(self.over, method, self.metric, **keys)
+        ]
+
+    def to_best(self, results: Results, method: str, cell: Mapping[str, Any]) -> Best | None:
+        """The best other method of a cell, and the difference to it; None if none has run."""
+        return best_other(results, self.metric, method, self.others, **cell)
+
+
+def beside_best(results: Results, comparison: Comparison) -> str:
+    """A table of the methods that are judged, beside the best of others in every cell.
+
+    Above it is the mean over cells. Empty where nothing has run.
+    """
+    relative, labels = not comparison.metric.startswith(RIGHT), comparison.labels
     rows: dict[tuple[str, str], dict[Any, str]] = {}
     lines = []
-    for method in methods:
+    for method in comparison.judged:
         all_found = []
-        for name, keys in panels.items():
-            for cell in results.cells_along(over, method, metric, **keys):
-                pair = best_other(results, metric, method, others, **cell)
-                if pair is not None:
-                    all_found.append(pair[1])
-                    words = f"{pair[1].words(relative=relative)} {labels[pair[0]]}"
-                    rows.setdefault((method, name), {})[cell[over]] = words
+        for name, cell in comparison.cells(results, method):
+            pair = comparison.to_best(results, method, cell)
+            if pair is not None:
+                all_found.append(pair[1])
+                words = f"{pair[1].words(relative=relative)} {labels[pair[0]]}"
+                rows.setdefault((method, name), {})[cell[comparison.over]] = words
         if all_found:
             words = mean_over(all_found, relative=relative).words(relative=relative)
             lines.append(f"{labels[method]} {words} over {len(all_found)} cells")
@@ -178,5 +203,5 @@ def beside_best(
         f"**{what} minus that of the best other method of the cell, in {unit}** (on average "
         f"{'; '.join(lines)}; the best is chosen after the fact)"
     )
-    head = ["method", "cells", *(f"{over} = {place:,}" for place in places)]
+    head = ["method", "cells", *(f"{comparison.over} = {place:,}" for place in places)]
     return f"{title}\n\n{table(head, body)}"

@@ -371,6 +371,6 @@ STUDY = Study(
     labels=LABELS,
     findings=(*_paper_findings(), *EXPLANATIONS, *aims("mspe")),
     notes=notes,
-    comparison=lambda results: against_best(results, "mspe", "rho", (*PANELS, *DEFAULTS)),
+    comparison=against_best("mspe", "rho", (*PANELS, *DEFAULTS)),
     figures={"rental": draw_figure},
 )

@@ -11,6 +11,7 @@ from localma.whole_files import write_whole
 from studies import markdown
 from studies.findings import Results
 from studies.harness import Study, Table
+from studies.pairs import beside_best
 from studies.published import find, load_published
 from studies.storage import Store
 from studies.summary import agree, deviation, records, results_of, shows
@@ -25,7 +26,8 @@ def render(study: Study, results: Results, runs: Sequence[Mapping[str, Any]] = (
     notes = study.notes(results)
     if notes:
         parts.append("\n".join(f"- {note}" for note in notes))
-    parts.append(study.comparison(results))
+    if study.comparison is not None:
+        parts.append(beside_best(results, study.comparison))
     if study.findings:
         parts.append(render_findings(study, results))
     if runs:

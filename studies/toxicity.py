@@ -73,7 +73,7 @@ from studies.drawing import draw_panels, save
 from studies.findings import Finding, NotRunError, Results
 from studies.harness import Cell, Keys, Metrics, Study, Table, grid
 from studies.kept import checkpoints
-from studies.pairs import Difference, beside_best, clearly_better, differences
+from studies.pairs import Comparison, Difference, clearly_better, differences
 from studies.toxicity_data import (
     DESIGNS,
     MINORITY,
@@ -337,13 +337,6 @@ NOTE = (
 JUDGED = ("auto", "auto_own")
 
 
-def comparison(results: Results) -> str:
-    """`auto` beside the best other method in every cell."""
-    others = (*(method for method in MAIN if method not in JUDGED), "frozen_classes")
-    panels = {design: {"design": design} for design in DESIGNS}
-    return beside_best(results, "accuracy", JUDGED, others, SHORT_LABELS, "rho", panels)
-
-
 SHORT_LABELS = LABELS | {"frozen_classes": "two constant candidates"}
 DRAWN = (
     "auto_own", "direct", "auto", "frozen", "frozen_classes", "gw", "ewma",
@@ -369,6 +362,15 @@ def draw_over_rho(results: Results, folder: Path) -> list[Path]:
 LOCAL = ("tuned", "frozen", "auto", "auto_own")
 MAIN = (*LOCAL, "gw", "ewma", "direct_tuned", "direct", "best_test")
 CONTROLS = ("frozen_classes", "frozen_shuffled", "language")
+COMPARISON = Comparison(
+    "accuracy",
+    JUDGED,
+    (*(method for method in MAIN if method not in JUDGED), "frozen_classes"),
+    SHORT_LABELS,
+    "rho",
+    {design: {"design": design} for design in DESIGNS},
+)
+"""`auto` beside the best other method in every cell."""
 CHEAP = ("frozen", "gw", "ewma", "direct", "best_test", "frozen_classes")
 
 
@@ -443,7 +445,7 @@ STUDY = Study(
     labels=LABELS,
     findings=(*PAPER_FINDINGS, *AIMS),
     notes=lambda results: [NOTE],
-    comparison=comparison,
+    comparison=COMPARISON,
     materials=lambda: {"encoder": encoder_content()},
     figures={"toxicity": draw_over_rho},
 )

@@ -19,7 +19,8 @@ from studies.aims import (
     never_behind,
 )
 from studies.findings import Finding, NotDecidedError, NotRunError, Results
-from studies.pairs import Difference, difference, mean_over
+from studies.harness import Study
+from studies.pairs import Comparison, Difference, beside_best, difference, mean_over
 from studies.regressing import (
     CONTROLS,
     LABELS,
@@ -38,6 +39,7 @@ from studies.running import Request, missing
 from studies.safety_data import data_folder
 from studies.summary import results_of
 from studies.tables import README
+from studies.together import render_together
 
 RHO = {"city": "Beijing", "candidates": "networks", "rho": 0.5}
 
@@ -437,11 +439,34 @@ def test_a_control_that_does_as_well_is_reported():
 
 def test_auto_is_put_beside_the_best_other_method():
     results = results_of_risks(auto=[0.9, 0.9], gw=[1.0, 1.0], direct=[1.2, 1.2])
-    title, _, head, _, row = against_best(results, "risk", "n", [{}], ("gw", "direct")).split("\n")
+    beside = against_best("risk", "n", [{}], ("gw", "direct"))
+    title, _, head, _, row = beside_best(results, beside).split("\n")
     assert "LocalMA (auto) -10.00 ± 0.00 over 1 cells" in title
     assert head == "| method | cells | n = 1 |"
     assert row == "| LocalMA (auto) |  | -10.00 ± 0.00 GW |"
-    assert against_best(results, "risk", "n", [{"city": "none"}], ("gw",)) == ""
+    nowhere = against_best("risk", "n", [{"city": "none"}], ("gw",))
+    assert beside_best(results, nowhere) == ""
+
+
+def test_studies_are_taken_together_in_parts_of_their_risks():
+    def study(title, metric):
+        beside = Comparison(metric, ("auto",), ("gw", "direct"), LABELS, "n", {"all": {}})
+        return Study(title, title, (), run=dict, comparison=beside)
+
+    rents = results_of_risks(auto=[0.9, 0.9], gw=[1.0, 1.0], direct=[0.8, 0.8])
+    texts = Results(
+        ({"n": 1}, {"auto:accuracy": 70.0, "gw:accuracy": 60.0, "ewma:accuracy": accuracy})
+        for accuracy in (75.0, 77.0)
+    )
+    found = [(study("rents", "risk"), rents), (study("texts", "accuracy"), texts)]
+    lines = render_together(found).split("\n")
+    assert lines[4:7] == [
+        "| rents | 1 | +12.50 ± 0.00 | -10.00 ± 0.00 |  | +12.50 ± 0.00 |",
+        "| texts | 1 | -25.00 ± 0.00 | -25.00 ± 0.00 | +25.00 ± 4.17 |  |",
+        "| all | 2 | -6.25 ± 0.00 | -17.50 ± 0.00 | +25.00 ± 4.17 | +12.50 ± 0.00 |",
+    ]
+    assert lines[-1].endswith("three paired standard errors: 1 of 3 comparisons.")
+    assert render_together([(study("none", "risk"), Results([]))]) == ""
 
 
 def test_few_replicates_must_differ_by_more_to_be_clear():
@@ -574,7 +599,7 @@ def test_the_deviance_of_a_portfolio_by_hand(policies):
 def test_nothing_is_said_of_insurance_before_it_was_run():
     assert {f.verdict(Results([])) for f in insurance.STUDY.findings} == {"not run yet"}
     assert insurance.STUDY.notes(Results([])) == []
-    assert insurance.STUDY.comparison(Results([])) == ""
+    assert beside_best(Results([]), insurance.STUDY.comparison) == ""
 
 
 def test_the_figure_of_insurance_is_drawn(tmp_path):
