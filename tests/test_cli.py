@@ -267,6 +267,20 @@ def test_report_is_written(inside, tmp_path):
     assert "pred_north" in page
 
 
+def test_report_says_what_its_rows_say_beside_the_verdict(inside, tmp_path):
+    pytest.importorskip("jinja2")
+    out = tmp_path / "report.html"
+    told = call("report", "rent.localma", "test.csv", "--out", out, "--no-control").stdout
+    said = " ".join(told.split())
+    assert said.startswith(load("rent.localma").verdict_)
+    assert "On 200 rows of test.csv: the squared_error of local weights is" in said
+    model = tmp_path / "m.localma"
+    fit_to = ["--target", "rent", "--predictions", "pred_*", "--gate", "local"]
+    call("fit", "train.csv", *fit_to, "--out", model)
+    unjudged = call("report", model, "test.csv", "--out", out, "--no-control").stdout
+    assert unjudged.count("of local weights is") == 1
+
+
 def test_cache_is_shown_and_cleaned(tmp_path):
     assert "nothing is cached" in call("cache", "--folder", tmp_path).output
     assert json.loads(call("cache", "--folder", tmp_path, "--json").output) == []
@@ -537,12 +551,18 @@ def test_pools_that_are_wrong(inside, tmp_path, text, words):
     ("arguments", "words"),
     [
         (["fit", "none.csv"], "does not exist"),
-        (["fit", "train.csv", "--target", "rents"], "did you mean 'rent'"),
+        (["fit", "train.csv", "--target", "rents"], "the table has no column 'rents'; did you"),
         (["fit", "train.csv", "--target", "rent", "--predictions", "p*q"], "no column 'p*q'"),
         (["fit", "train.csv", "--target", "rent", "--gate", "loca"], "--gate must be one of"),
         (["fit", "train.csv", "--target", "rent", "--loss", "squard"], "did you mean"),
         (["fit", "train.csv", "--target", "rent", "--features", "arae"], "did you mean 'area'"),
         (["fit", "train.csv", "--target", "rent", "--features", "rent"], "neither a feature"),
+        (["fit", "train.csv", "--target", "rent", "--predictions", "rent"], "nor a prediction"),
+        (
+            ["fit", "train.csv", "--target", "rent", "--predictions", "pred_*",
+             "--predictions", "rent"],
+            "nor a prediction",
+        ),
         (["fit", "train.csv", "--target", "rent", "--task", "rank"], "--task must be"),
         (["fit", "train.csv", "--target", "rent", "--features", "pred_north"], "does not see"),
         (["fit", "train.csv", "--target", "district", "--task", "regression"], "needs numbers"),
@@ -581,7 +601,7 @@ def test_a_column_that_is_not_there(folder, tmp_path):
         "predict", folder / "rent.localma", tmp_path / "new.csv", "--out", "s.csv", cwd=tmp_path
     )
     assert done.returncode == 1
-    assert "no column 'pred_south'" in done.stderr
+    assert "localma: The table new.csv has no column 'pred_south'; did you mean" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "s.csv").exists()
 
@@ -637,7 +657,7 @@ def rewritten(inside, tmp_path, change, name="t.csv"):
     return path
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 @pytest.mark.parametrize("column", ["area", "pred_north"])
 def test_a_column_that_the_file_lacks_is_named(inside, tmp_path, suffix, column):
     def renamed(table):
@@ -645,7 +665,10 @@ def test_a_column_that_the_file_lacks_is_named(inside, tmp_path, suffix, column)
 
     path = rewritten(inside, tmp_path, renamed, f"t{suffix}")
     result = call("predict", "rent.localma", path, "--out", tmp_path / "s.csv", code=1)
-    assert f"no column '{column}'; did you mean '{column}_'" in str(result.exception)
+    hint = f"has no column '{column}'; did you mean '{column}_'"
+    assert f"The table {path.name} {hint}" in str(result.exception)
+    result = call("weights", "rent.localma", path, code=1)
+    assert f"The table {path.name} {hint}" in str(result.exception)
 
 
 def test_numbers_that_name_rows_and_groups_in_json_lines(inside, tmp_path):
@@ -740,7 +763,84 @@ def test_what_the_sample_has_not_is_said(inside, tmp_path):
     assert "sample" not in call("weights", "rent.localma", "test.csv").stderr
 
 
+def unlike(table, rows):
+    """The same table, the first rows of it far larger than any in the labelled sample."""
+    areas = table["area"].to_pylist()
+    larger = [area + 2000 if k < rows else area for k, area in enumerate(areas)]
+    return table.set_column(1, "area", pa.array(larger))
+
+
+UNLIKE = "88 of 200 rows are unlike the labelled sample: the weights there are nearly the global"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["evaluate", "--no-control"], ["weights"], ["explain", "--row", "3"], ["report"]],
+    ids=lambda command: command[0],
+)
+def test_rows_unlike_the_sample_are_counted(inside, tmp_path, command):
+    name, *options = command
+    if name == "report":
+        pytest.importorskip("jinja2")
+        options = ["--no-control", "--out", tmp_path / "page.html"]
+    for rows, said in ((88, True), (15, False)):
+        csv.write_csv(unlike(files.read(inside / "test.csv"), rows), tmp_path / "t.csv")
+        told = call(name, "rent.localma", tmp_path / "t.csv", *options)
+        assert (UNLIKE in told.stderr) == said
+        assert told.stderr.count("unlike") == said
+        assert "rows are unlike" not in told.stdout
+
+
+def test_predict_counts_rows_unlike_the_sample_part_by_part(inside, tmp_path, monkeypatch):
+    path = rewritten(inside, tmp_path, lambda table: unlike(table, 88))
+    monkeypatch.setattr(files, "PART_BYTES", 2000)
+    assert len(list(files.parts(path))) > 5
+    asked = []
+    weigh = LocalMARegressor.predict_weights
+    monkeypatch.setattr(
+        LocalMARegressor,
+        "predict_weights",
+        lambda self, X, **how: asked.append(len(X)) or weigh(self, X, **how),
+    )
+    told = call("predict", "rent.localma", path, "--out", tmp_path / "s.csv", "--json")
+    assert UNLIKE in told.stderr
+    assert json.loads(told.stdout)["unlike_sample"] == 88
+    assert sum(asked) == 200
+    few = call("predict", "rent.localma", "new.csv", "--out", tmp_path / "s.csv")
+    assert "unlike" not in few.stderr
+
+
+def test_constant_weights_are_the_same_for_rows_unlike_the_sample(tmp_path):
+    rng = np.random.default_rng(0)
+    y, x = rng.normal(size=(2, 100))
+    table = {"x": x, "pred_right": y, "pred_high": y + 30, "y": y}
+    csv.write_csv(pa.table(table), tmp_path / "t.csv")
+    csv.write_csv(pa.table({**table, "x": x + 2000}), tmp_path / "new.csv")
+    out = tmp_path / "m.localma"
+    call("fit", tmp_path / "t.csv", "--target", "y", "--predictions", "pred_*", "--out", out)
+    assert load(out).verdict_.startswith("Constant weights suffice")
+    told = call("predict", out, tmp_path / "new.csv", "--out", tmp_path / "s.csv", "--json")
+    assert json.loads(told.stdout)["unlike_sample"] == 100
+    assert told.stderr == ""
+
+
 # Which column is what
+
+
+def test_a_date_in_the_order_of_the_rows_is_no_input_of_the_gate(tmp_path):
+    days = np.datetime64("2024-01-01") + np.arange(400)
+    table = make_table(400).set_column(4, "listed", pa.array(days))
+    csv.write_csv(table[:300], tmp_path / "train.csv")
+    csv.write_csv(table[300:], tmp_path / "later.csv")
+    out = tmp_path / "m.localma"
+    fit_to = ["--target", "rent", "--predictions", "pred_*", "--out", out, "--json"]
+    told = json.loads(call("fit", tmp_path / "train.csv", *fit_to).stdout)
+    assert told["left_out"]["listed"].startswith("rows come in its order")
+    assert told["features"] == ["area", "rooms", "district"]
+    judged = call("evaluate", out, tmp_path / "later.csv", "--no-control", "--json")
+    losses = {e["kind"]: e["loss"]["value"] for e in json.loads(judged.stdout)["entries"]}
+    assert losses["local"] < 0.5 * losses["global"]
+    assert judged.stderr == ""
 
 
 def test_columns_of_a_pool_are_no_features(inside, tmp_path):
@@ -758,6 +858,59 @@ def test_columns_of_a_pool_are_no_features(inside, tmp_path):
         "The gate does not see predictions"
         in call("fit", "train.csv", *fit_to, *seen, code=2).stderr
     )
+
+
+def test_a_glob_skips_the_target(tmp_path):
+    table = make_table(60).rename_columns({"rent": "pred_rent"})
+    csv.write_csv(table, tmp_path / "t.csv")
+    fit_to = ["--target", "pred_rent", "--predictions", "pred_*", "--gate", "global"]
+    call("fit", tmp_path / "t.csv", *fit_to, "--out", tmp_path / "m.localma")
+    assert load(tmp_path / "m.localma").candidate_names_ == ("pred_north", "pred_south")
+
+
+def test_columns_that_the_gate_does_not_see_are_not_needed(inside, tmp_path):
+    out, scored = tmp_path / "m.localma", tmp_path / "s.csv"
+    fit_to = ["--target", "rent", "--predictions", "pred_*", "--json", "--gate", "local"]
+    told = json.loads(call("fit", "train.csv", *fit_to, "--out", out).stdout)
+    assert told["features"] == ["area", "rooms", "district", "listed"]
+    assert told["left_out"] == {"id": "nearly all values are different"}
+    needed = ["area", "rooms", "district", "listed", "pred_north", "pred_south"]
+    assert load(out).feature_names_in_.tolist() == needed
+    path = rewritten(inside, tmp_path, lambda table: table.drop_columns(["id"]))
+    call("predict", out, path, "--out", scored)
+    assert files.read(scored).num_rows == 200
+
+
+def test_models_that_do_not_state_their_inputs_need_every_column(inside, tmp_path):
+    (tmp_path / "theirs.py").write_text(
+        "import numpy as np\n"
+        "def by_id(table):\n    return np.array([float(v.as_py()[4:]) for v in table['id']])\n"
+    )
+    (tmp_path / "pool.toml").write_text(
+        '[theirs]\nimport = "theirs:by_id"\n[north]\ncolumn = "pred_north"\n'
+    )
+    call(
+        "fit", "train.csv", "--target", "rent", "--models", tmp_path / "pool.toml", "--trust",
+        "--gate", "global", "--out", tmp_path / "m.localma",
+    )  # fmt: skip
+    names = load(tmp_path / "m.localma", trust=True).feature_names_in_.tolist()
+    assert names == files.read(inside / "new.csv").column_names
+
+
+def test_inputs_by_position_are_those_of_the_file(inside, tmp_path):
+    (tmp_path / "placed.py").write_text("def first(table):\n    return table[0].to_numpy()\n")
+    (tmp_path / "pool.toml").write_text(
+        '[placed]\nimport = "placed:first"\ninputs = [1]\n[north]\ncolumn = "pred_north"\n'
+    )
+    out, scored = tmp_path / "m.localma", tmp_path / "s.csv"
+    call(
+        "fit", "train.csv", "--target", "rent", "--models", tmp_path / "pool.toml", "--trust",
+        "--features", "district", "--gate", "equal", "--out", out,
+    )  # fmt: skip
+    call("predict", out, "new.csv", "--trust", "--out", scored)
+    new = files.read(inside / "new.csv")
+    halves = (new["area"].to_numpy() + new["pred_north"].to_numpy()) / 2
+    assert files.read(scored)["prediction"].to_numpy() == pytest.approx(halves)
 
 
 def test_models_that_state_their_inputs_need_no_other_column(inside, tmp_path):

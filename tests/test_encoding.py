@@ -9,17 +9,20 @@ import numpy as np
 import pytest
 
 from localma import LocalMARegressor, TableEncoder, load
+from localma.encoding import FEWEST_ROWS
 from localma.errors import FileFormatError, InvalidInputError
 
 n = 60
 DAYS = [datetime.date(2024, 1, 1) + datetime.timedelta(days=k) for k in range(n)]
+PAIRS = [DAYS[k + 1 - 2 * (k % 2)] for k in range(n)]  # the second day, the first, the fourth ...
 COLUMNS = {
     "area": [None if k % 7 == 0 else float(k % 13) for k in range(n)],
     "city": [("x", "y", "z")[k % 3] for k in range(n)],
     "id": [f"row {k}" for k in range(n)],
     "number": list(range(n)),
     "lift": [k % 2 == 0 for k in range(n)],
-    "day": [None if k == 5 else day for k, day in enumerate(DAYS)],
+    "day": [None if k == 5 else day for k, day in enumerate(PAIRS)],
+    "listed": DAYS,
     "same": [1.0] * n,
     "gone": [None if k == 3 else str(k % 4) for k in range(n)],
 }
@@ -33,7 +36,8 @@ NAMES = [
 def frames():
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     arrow = pytest.importorskip("pyarrow")
-    by_pandas = pandas.DataFrame(COLUMNS).assign(day=pandas.to_datetime(COLUMNS["day"]))
+    dates = {name: pandas.to_datetime(COLUMNS[name]) for name in ("day", "listed")}
+    by_pandas = pandas.DataFrame(COLUMNS).assign(**dates)
     return polars.DataFrame(COLUMNS), arrow.table(COLUMNS), by_pandas
 
 
@@ -52,8 +56,8 @@ def test_columns_by_hand():
     assert numbers["area"][0] == np.median(known)
     assert numbers["area is missing"][:8].tolist() == [1, 0, 0, 0, 0, 0, 0, 1]
     assert numbers["city is y"][:3].tolist() == [0, 1, 0]
-    assert numbers["day"][1] - numbers["day"][0] == 1
-    assert numbers["day, week sin"][0] == pytest.approx(numbers["day, week sin"][7])
+    assert numbers["day"][0] - numbers["day"][1] == 1
+    assert numbers["day, week sin"][0] == pytest.approx(numbers["day, week sin"][14])
     assert numbers["gone is missing"].sum() == numbers["day is missing"].sum() == 1
 
 
@@ -61,6 +65,7 @@ def test_what_is_left_out_and_why():
     assert TableEncoder().fit(frames()[0]).left_out_ == {
         "id": "nearly all values are different",
         "number": "it numbers the rows",
+        "listed": "rows come in its order, and later ones would lie outside the sample",
         "same": "all values are the same",
     }
 
@@ -70,6 +75,32 @@ def test_numbers_that_are_all_different_but_no_count_are_kept():
     rng = np.random.default_rng(0)
     frame = polars.DataFrame({"price": rng.choice(10_000, 50, replace=False)})
     assert TableEncoder().fit(frame).left_out_ == {}
+
+
+def twice(days):
+    return [day for day in days for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("days", "left_out"),
+    [
+        (DAYS, "rows come in its order"),
+        (DAYS[::-1], "rows come in its order"),
+        (twice(DAYS[:5]), "rows come in its order"),
+        ([None, *DAYS[:4], None, *DAYS[4:9]], "rows come in its order"),
+        ([datetime.datetime(2024, 1, 1, hour) for hour in range(20)], "rows come in its order"),
+        (PAIRS, None),
+        ([*DAYS[1:], DAYS[0]], None),
+        (DAYS[:FEWEST_ROWS], None),
+        ([DAYS[0]] * 10, "all values are the same"),
+        ([None, *[DAYS[0]] * 10], None),
+    ],
+)
+def test_dates_in_the_order_of_the_rows_are_left_out(days, left_out):
+    polars = pytest.importorskip("polars")
+    found = TableEncoder().fit(polars.DataFrame({"listed": days})).left_out_
+    assert list(found) == ([] if left_out is None else ["listed"])
+    assert found.get("listed", "").startswith(left_out or "")
 
 
 def test_levels_not_seen_are_no_level():

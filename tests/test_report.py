@@ -238,6 +238,22 @@ def test_the_comparison_is_ordered_and_said_in_numbers():
     assert "this model" in text
 
 
+def test_the_head_says_what_these_rows_say_beside_the_verdict_of_the_fit():
+    summary = split()
+    summary["verdict"] = "Local weights pay."
+    summary["comparison"]["sentence"] = "The squared_error of local weights is 3: 2 above others."
+    head = " ".join(Read(render(summary).split("<nav", 1)[0]).text().split())
+    assert "Local weights pay. So the fit found, on rows that it held out." in head
+    assert (
+        "On the 120 rows of this page the squared_error of local weights is 3: 2 above others."
+        in head
+    )
+    summary["verdict"] = summary["comparison"]["sentence"]  # a gate that does not judge itself
+    head = Read(render(summary).split("<nav", 1)[0]).text()
+    assert "of this page" not in head
+    assert "held out" not in head
+
+
 def test_every_candidate_has_a_card():
     summary = fifty()
     text = Read(render(summary)).text()

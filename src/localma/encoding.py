@@ -72,8 +72,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     Numbers and truth values stay as they are, missing ones become the median. A category becomes a
     column per frequent level; a date its day, and where it stands in the year and in the week.
     Whether a value was missing is a column of its own where that happened. Columns that say nothing
-    about new rows are left out, in `left_out_`: constants, numbers of rows, and texts that are
-    nearly all different.
+    about new rows are left out, in `left_out_`: constants, numbers of rows, dates in the order of
+    the rows, and texts that are nearly all different.
 
     Unlike other transformers it is saved with the model, and needs no trust.
 
@@ -217,6 +217,8 @@ def _look_at(name: str, series: Any) -> EncodedColumn | str:
         days = _days(series, name)[~missing]
         if np.ptp(days) == 0 and not flagged:
             return "all values are the same"
+        if _in_order(days):
+            return "rows come in its order, and later ones would lie outside the sample"
         return EncodedColumn(name, "date", float(np.median(days)), flagged)
     texts = [text for text, gone in zip(_texts(series), missing, strict=True) if not gone]
     return _look_at_texts(name, texts, flagged)
@@ -231,6 +233,16 @@ def _counts(values: Array) -> bool:
     different = len(values) > FEWEST_ROWS and steps.min() > 0
     in_order = bool((np.diff(values) > 0).all() or (np.diff(values) < 0).all())
     return different and (in_order or steps.max() == 1)
+
+
+def _in_order(days: Array) -> bool:
+    """Whether dates come in the order of the rows, one way or the other, and are not all the same.
+
+    Rows that come after these have later dates, as they would have higher numbers.
+    """
+    steps = np.diff(days)
+    one_way = bool((steps >= 0).all() or (steps <= 0).all())
+    return len(days) > FEWEST_ROWS and bool(steps.any()) and one_way
 
 
 def _look_at_texts(name: str, texts: list[str], flagged: bool) -> EncodedColumn | str:

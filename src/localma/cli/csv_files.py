@@ -15,7 +15,6 @@ from typing import Any, Self
 
 from localma._optional import optional
 from localma.errors import InvalidInputError
-from localma.frames import missing_column
 
 LOOKED_AT = 100
 """So many lines of a CSV file say whether its labels are words, such as 01."""
@@ -50,11 +49,8 @@ class Layout:
         *,
         part_bytes: int,
     ) -> dict[str, Any]:
-        """Options of Arrow's readers; columns that are needed and not there are refused."""
+        """Options of Arrow's readers; the columns that are needed are all there."""
         csv = optional("pyarrow.csv", extra="cli")
-        for name in columns or ():
-            if name not in self.names:
-                raise missing_column(name, self.names)
         if self.delimiter != ",":
             types = {name: _or_words(arrow, kind) for name, kind in types.items()}
         return {

@@ -98,10 +98,10 @@ def fit(
         pool = column_candidates(roles.matched(table.column_names), labels, positive)
     model = _model(labels, pool, loss=loss, gate=gate, random_state=seed)
     model.cv = folds if time is None else later_folds(table[time], folds or DEFAULT_FOLDS)
-    _fit(model, table, roles, pool, runs=runs)
+    left_out = _fit(model, table, roles, pool, runs=runs)
     notes = {"target": target, "table": train.name, "weight": weight, "group": group}
     save(model, out, notes={key: name for key, name in notes.items() if name is not None})
-    report = _report(model, table, out)
+    report = _report(model, table, left_out, out)
     if as_json:
         print_json(report)
     else:
@@ -187,9 +187,15 @@ def _model(labels: Any, pool: dict[str, Candidate], *, loss: str | None, **optio
     return model
 
 
-def _fit(model: Model, table: Any, roles: Roles, pool: dict[str, Candidate], *, runs: bool) -> None:
-    """Fit on the columns of a table that gate and candidates look at."""
-    seen = roles.seen_by_gate(table.column_names)
+def _fit(
+    model: Model, table: Any, roles: Roles, pool: dict[str, Candidate], *, runs: bool
+) -> dict[str, str]:
+    """Fit on the columns that gate and candidates really use: no other is needed to predict.
+
+    Gives what the gate could see and does not, and why.
+    """
+    encoder = TableEncoder(roles.seen_by_gate(table.column_names)).fit(table)
+    seen = [column.name for column in encoder.columns_]
     model.gate_features = TableEncoder(seen)
     asked = {*seen, *roles.matched(table.column_names)}
     asked |= _inputs(pool, table, roles) if runs else set()
@@ -207,6 +213,7 @@ def _fit(model: Model, table: Any, roles: Roles, pool: dict[str, Candidate], *, 
             f"{error} (By their names, {', '.join(map(repr, held.columns))} were taken for classes "
             "of one model; rename them where they are models.)"
         ) from error
+    return encoder.left_out_
 
 
 def _weights(table: Any, name: str) -> Any:
@@ -217,16 +224,23 @@ def _weights(table: Any, name: str) -> Any:
 
 
 def _inputs(pool: dict[str, Candidate], table: Any, roles: Roles) -> set[str]:
-    """Columns that candidates say they look at; any but the target if one does not say."""
+    """Columns that candidates say they look at; any but the target if one does not say.
+
+    Positions are those in the file. Since the fit sees some of its columns only, they become names.
+    """
     running = [c for c in pool.values() if not isinstance(c, Column)]
+    known = table.column_names
+    for candidate in running:
+        if isinstance(candidate.inputs, list):
+            places = positions_of(table, candidate.inputs)
+            candidate.inputs = [known[place] for place in places]
     stated = [candidate.inputs for candidate in running]
     if all(isinstance(inputs, list) for inputs in stated):
-        keys = [key for inputs in stated if isinstance(inputs, list) for key in inputs]
-        return {table.column_names[place] for place in positions_of(table, keys)}
-    return set(table.column_names) - {roles.target, roles.weight, roles.group}
+        return {str(key) for inputs in stated if isinstance(inputs, list) for key in inputs}
+    return set(known) - {roles.target, roles.weight, roles.group}
 
 
-def _report(model: Model, table: Any, out: Path) -> dict[str, Any]:
+def _report(model: Model, table: Any, left_out: dict[str, str], out: Path) -> dict[str, Any]:
     encoder = model.gate_features_.transformer
     judged = hasattr(model.gate_, "locality_gain_")
     gain = model.locality_gain_ if judged else None
@@ -237,7 +251,7 @@ def _report(model: Model, table: Any, out: Path) -> dict[str, Any]:
             zip(model.candidate_names_, map(float, model.global_weights_), strict=True)
         ),
         "features": [column.name for column in encoder.columns_],
-        "left_out": encoder.left_out_,
+        "left_out": left_out,
         "verdict": model.verdict_ if judged else None,
         "gain": None
         if gain is None

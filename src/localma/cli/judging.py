@@ -19,11 +19,18 @@ from localma.cli.app import (
     wrong_call,
 )
 from localma.cli.showing import note, number, print_json, say, show_table, with_error
-from localma.cli.tables import labelled, read, weights_of
-from localma.cli.using import column_types, needed, open_model, unfamiliar, warn_of
+from localma.cli.tables import labelled, no_column, read, weights_of
+from localma.cli.using import (
+    column_types,
+    needed,
+    open_model,
+    unfamiliar,
+    unlike,
+    warn_of,
+    warn_of_unlike,
+)
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
-from localma.frames import missing_column
 from localma.inspection import evaluate as compare_all
 from localma.inspection import explain as explain_row
 from localma.inspection import summarize
@@ -61,6 +68,7 @@ def evaluate(
     loaded, X, y, given = _labelled(model, test, target, group, trust)
     del given["rows"]
     found = compare_all(loaded, X, y, **given, control=control, random_state=seed)
+    _look_at_support(loaded, X)
     if as_json:
         print_json(found)
         return
@@ -97,6 +105,7 @@ def weights(
     """
     loaded, X = _opened(model, table, trust)
     found = summarize(loaded, X, control=False, random_state=seed)
+    _look_at_support(loaded, X)
     if as_json:
         print_json({part: found[part] for part in ("model", "regions", "importance", "spread")})
         return
@@ -135,6 +144,7 @@ def explain(
             f"{X.num_rows} rows; received {row}."
         )
     told = explain_row(loaded, X, row, random_state=seed)
+    _look_at_support(loaded, X)
     if as_json:
         print_json(told)
         return
@@ -180,8 +190,18 @@ def report(
     found = summarize(loaded, X, y, **given, control=control, random_state=seed)
     found["rows"]["index"] = rows[found["rows"]["index"]].tolist()  # as `explain` counts them
     write(found, out, title=title or f"{model.stem} on {test.name}")
-    say(found["verdict"])
+    _look_at_support(loaded, X)
+    _say_verdicts(found, test)
     say(f"wrote {out}")
+
+
+def _say_verdicts(found: dict[str, Any], table: Path) -> None:
+    """Print what the fit found and, beside it, what these rows say, which may be otherwise."""
+    compared = found["comparison"]
+    say(found["verdict"])
+    if compared is not None and compared["sentence"] != found["verdict"]:
+        said = compared["sentence"]
+        say(f"On {compared['n_rows']:,} rows of {table.name}: {said[0].lower()}{said[1:]}")
 
 
 def _said(value: Any) -> str:
@@ -196,6 +216,12 @@ def _opened(model: Path, table: Path, trust: bool) -> tuple[Model, Any]:
     X = needed(loaded, _some_rows(read(table, column_types(loaded)), table), table)
     warn_of(unfamiliar(loaded, X), X.num_rows)
     return loaded, X
+
+
+def _look_at_support(model: Model, X: Any) -> None:
+    """Say it where many rows are unlike the labelled sample."""
+    _, support = model.predict_weights(X, return_support=True)
+    warn_of_unlike(model, unlike(support), X.num_rows)
 
 
 def _labelled(
@@ -213,7 +239,7 @@ def _labelled(
         types[column] = optional("pyarrow", extra="cli").string()
     rows = _some_rows(read(table, types), table)
     if name not in rows.column_names:
-        raise wrong_call(f"--target: {missing_column(name, rows.column_names)}")
+        raise wrong_call(f"--target: {no_column(name, rows.column_names, table)}")
     rows, places = labelled(rows, name)
     if isinstance(loaded, LocalMARegressor) and not _is_number(rows[name]):
         raise InvalidInputError(
@@ -224,7 +250,7 @@ def _labelled(
     if weight is not None and weight not in rows.column_names:
         raise InvalidInputError(
             f"The model was fitted with the weights of rows in the column {weight!r}, and judges "
-            f"by them: {missing_column(weight, rows.column_names)}"
+            f"by them: {no_column(weight, rows.column_names, table)}"
         )
     grouped = _group(loaded, rows, group)
     if grouped is not None and rows[grouped].null_count:
@@ -246,7 +272,7 @@ def _group(model: Model, rows: Any, asked: str | None) -> str | None:
     """The column of groups: the one asked for, or that of the fit where the table has it."""
     known = rows.column_names
     if asked is not None and asked not in known:
-        raise wrong_call(f"--group: {missing_column(asked, known)}")
+        raise wrong_call(f"--group: {no_column(asked, known)}")
     fitted = model.notes_.get("group")
     if asked is None and fitted is not None and fitted not in known:
         note(

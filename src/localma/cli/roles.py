@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from localma.candidates import Candidate, Column
 from localma.cli.app import wrong_call
 from localma.cli.showing import note
-from localma.frames import missing_column
+from localma.cli.tables import no_column
 
 SIGNS = "_-.: "
 """What may stand between the name of a model and that of a class."""
@@ -39,16 +39,17 @@ class Roles:
         stated = {**single, "--time": self.time}
         for option, name in stated.items():
             if name is not None and name not in columns:
-                raise wrong_call(f"{option}: {missing_column(name, columns)}")
+                raise wrong_call(f"{option}: {no_column(name, columns)}")
         for name in self.features or ():
             if name not in columns:
-                raise wrong_call(f"--features: {missing_column(name, columns)}")
+                raise wrong_call(f"--features: {no_column(name, columns)}")
         both = sorted(set(self.features or ()) & set(self.matched(columns)))
         if both:
             raise wrong_call(
                 f"The gate does not see predictions: {both} cannot be under --features, too."
             )
-        if self.target in (self.features or ()) or self.target in self.matched(columns):
+        # A glob skips the target; its very name cannot be meant.
+        if self.target in (*(self.features or ()), *self.predictions):
             raise wrong_call(
                 f"The target {self.target!r} is what is to be predicted; it can be neither a "
                 "feature nor a prediction."
@@ -58,7 +59,7 @@ class Roles:
         """Columns that hold predictions, in the order of the table."""
         for pattern in self.predictions:
             if not any(name == pattern or fnmatchcase(name, pattern) for name in columns):
-                raise wrong_call(f"--predictions: {missing_column(pattern, columns)}")
+                raise wrong_call(f"--predictions: {no_column(pattern, columns)}")
         return [
             name
             for name in columns

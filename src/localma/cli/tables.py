@@ -20,6 +20,7 @@ from localma.cli.app import wrong_call
 from localma.cli.csv_files import Layout
 from localma.cli.showing import note
 from localma.errors import InvalidInputError
+from localma.frames import missing_column
 from localma.whole_files import new_file_mode
 
 FORMATS = {
@@ -167,6 +168,24 @@ def _without_decimals(arrow: Any, table: Any) -> Any:
     return table
 
 
+def no_column(name: str, names: Sequence[str], path: Path | None = None) -> str:
+    """Say that a table, out of a file, has no such column, with the nearest ones that it has.
+
+    >>> no_column("rents", ["area", "rent"], Path("new.csv"))
+    "the table new.csv has no column 'rents'; did you mean 'rent'?"
+    """
+    said = str(missing_column(name, names)).removeprefix("X ")
+    return f"the table {said}" if path is None else f"the table {path.name} {said}"
+
+
+def check_columns(path: Path, wanted: Sequence[str], names: Sequence[str]) -> None:
+    """Refuse a file that lacks a column which is needed."""
+    for name in wanted:
+        if name not in names:
+            said = no_column(name, names, path)
+            raise InvalidInputError(said[0].upper() + said[1:])
+
+
 def _check_names(names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -181,6 +200,7 @@ def _read_csv(
 ) -> Iterator[Any]:
     csv = optional("pyarrow.csv", extra="cli")
     layout = Layout.of(path, format_of(path))
+    check_columns(path, columns or (), layout.names)
     stream = arrow.input_stream(str(path), compression="detect")
     reader = csv.open_csv(stream, **layout.options(arrow, types, columns, part_bytes=PART_BYTES))
     yield reader.schema

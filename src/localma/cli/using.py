@@ -23,13 +23,18 @@ from localma.cli.app import (
 from localma.cli.csv_files import as_numbers
 from localma.cli.pools import search
 from localma.cli.showing import note, print_json, say
-from localma.cli.tables import parts, writing
+from localma.cli.tables import check_columns, no_column, parts, writing
 from localma.encoding import TableEncoder
 from localma.errors import InvalidInputError, UntrustedFileError
 from localma.estimators import LocalMAClassifier
-from localma.frames import missing_column
+from localma.gates import ShrunkGate
 from localma.persistence import Model, load
 from localma.progress import bar
+
+LEAST_SUPPORT = 0.5
+"""Rows with less are unlike the labelled sample."""
+MOST_UNLIKE = 0.1
+"""The share of rows beyond which it is said that they are unlike the sample."""
 
 
 def predict(
@@ -54,19 +59,24 @@ def predict(
     kept = keep or []
     as_written = dict.fromkeys(kept, optional("pyarrow", extra="cli").string())
     columns = [*getattr(loaded, "feature_names_in_", []), *kept]
-    rows, strange = 0, Counter[str]()
+    rows, outside, strange = 0, 0, Counter[str]()
     with ExitStack() as stack:
         write = stack.enter_context(writing(out))
         advance = stack.enter_context(bar("rows"))
         for table in parts(new, {**column_types(loaded), **as_written}, columns or None):
             X = needed(loaded, table, new)
-            write(scored(loaded, X, table, kept))
+            answers = scored(loaded, X, table, kept)
+            write(answers)
             strange += unfamiliar(loaded, X)
+            outside += unlike(answers["support"].to_numpy())
             rows += table.num_rows
             advance(table.num_rows)
     warn_of(strange, rows)
+    warn_of_unlike(loaded, outside, rows)
     if as_json:
-        print_json({"rows": rows, "out": str(out), "candidates": list(loaded.candidate_names_)})
+        names = list(loaded.candidate_names_)
+        told = {"rows": rows, "out": str(out), "candidates": names, "unlike_sample": outside}
+        print_json(told)
     else:
         say(f"wrote {rows:,} rows to {out}")
 
@@ -111,12 +121,26 @@ def warn_of(strange: Counter[str], rows: int) -> None:
         note(f"{count:,} of {rows:,} rows: {what}; the weights there go by the other columns.")
 
 
+def unlike(support: Any) -> int:
+    """Count the rows that are unlike the labelled sample, by the support of each: (n,)."""
+    return int(np.count_nonzero(support < LEAST_SUPPORT))
+
+
+def warn_of_unlike(model: Model, count: int, rows: int) -> None:
+    """Say that many rows are unlike the labelled sample, where that changes their weights."""
+    gate = model.gate_
+    constant = isinstance(gate, ShrunkGate) and not gate.answer_.gates
+    if count > MOST_UNLIKE * rows and not constant:
+        note(
+            f"{count:,} of {rows:,} rows are unlike the labelled sample: the weights there are "
+            "nearly the global ones."
+        )
+
+
 def needed(model: Model, table: Any, path: Path) -> Any:
     """The columns of a table, out of a file, that the model was fitted on."""
     names = [str(name) for name in getattr(model, "feature_names_in_", table.column_names)]
-    for name in names:
-        if name not in table.column_names:
-            raise InvalidInputError(str(missing_column(name, table.column_names)))
+    check_columns(path, names, table.column_names)
     return _as_known(table.select(names), column_types(model), path)
 
 
@@ -146,7 +170,7 @@ def scored(model: Model, X: Any, table: Any, keep: list[str]) -> Any:
     arrow = optional("pyarrow", extra="cli")
     for name in keep:
         if name not in table.column_names:
-            raise wrong_call(f"--keep: {missing_column(name, table.column_names)}")
+            raise wrong_call(f"--keep: {no_column(name, table.column_names)}")
     columns = {name: table[name] for name in keep}
     for name, values in _results(model, X):
         if name in columns:
