@@ -176,7 +176,7 @@ class TestVerdict:
         gate = ShrunkGate(random_state=0).fit(rng.normal(size=(60, 3)), P, truth, loss=LOSS)
         assert gate.locality_gain_.is_clear
         assert not gate.answer_.gates
-        assert gate.verdict_.startswith("Constant weights suffice: no local weights are used, and")
+        assert gate.verdict_.startswith("Constant weights suffice: no local weights are used. The")
 
     def test_gain_of_equal_weights_is_not_called_local(self):
         """Twins again: local gates have a say, but what is gained equal weights gain."""

@@ -237,8 +237,9 @@ def locality_gain(
         gain, error = mean_and_error(others - losses, sample_weight, groups=groups, folds=folds)
         return gain, overlap * error
 
-    risks = (mean_and_error(part, sample_weight)[0] for part in (global_losses, losses))
-    return LocalityGain(*gain_over(global_losses), *risks, *gain_over(constant_losses))
+    global_risk, _ = mean_and_error(global_losses, sample_weight)
+    risk, _ = mean_and_error(losses, sample_weight)
+    return LocalityGain(*gain_over(global_losses), global_risk, risk, *gain_over(constant_losses))
 
 
 def fold_overlap(sizes: Sequence[tuple[int, int]]) -> float:

@@ -20,15 +20,15 @@ weights to 1.5 (25% lower).'
     """
     value, error = readable(gain.value), readable(gain.standard_error, 2)
     before = f"{readable(gain.global_risk)} with fitted constant weights"
-    changes = f"the held-out loss changes by {readable(-gain.value)}"
+    change = f"held-out loss changes by {readable(-gain.value)}"
     if isnan(gain.standard_error):
         return (
-            f"Whether local weights pay is unknown: one row or one group judged, and {changes} "
-            f"from {before}."
+            f"Whether local weights pay is unknown: one row or one group judged. The {change} from "
+            f"{before}."
         )
     if local is None:
         return (
-            f"Constant weights suffice: no local weights are used, and {changes} ± {error} from "
+            f"Constant weights suffice: no local weights are used. The {change} ± {error} from "
             f"{before}."
         )
     if gain.is_local:
@@ -39,8 +39,8 @@ weights to 1.5 (25% lower).'
     if gain.is_clear and gain.value > 0:
         own, doubt = readable(-gain.over_constant), readable(gain.over_constant_error, 2)
         return (
-            f"Constant weights suffice: {changes} ± {error} from {before}, but equal weights or a "
-            f"single candidate do that; beside them local weights change it by {own} ± {doubt}."
+            f"Constant weights suffice: the {change} ± {error} from {before}, but equal weights or "
+            f"a single candidate do that; beside them local weights change it by {own} ± {doubt}."
         )
     if gain.is_clear and -gain.value > RELEVANT * abs(gain.global_risk):
         return (
@@ -48,6 +48,6 @@ weights to 1.5 (25% lower).'
             f"{error}, from {before}; gate='global' is the better choice here."
         )
     return (
-        f"Local weights make up {local:.0%} of the answer, without a clear gain: {changes} ± "
+        f"Local weights make up {local:.0%} of the answer, without a clear gain: the {change} ± "
         f"{error} from {before}."
     )
