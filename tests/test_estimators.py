@@ -10,9 +10,20 @@ import sklearn
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_classification, make_regression
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.ensemble import (
+    RandomForestClassifier,
+    RandomForestRegressor,
+    StackingClassifier,
+    VotingClassifier,
+)
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import GridSearchCV, GroupKFold, TimeSeriesSplit, cross_val_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    TimeSeriesSplit,
+    cross_val_predict,
+    cross_val_score,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -134,6 +145,9 @@ class TestPrediction:
         assert model.predict(X).shape == (150, 2)
         assert model.score(X, np.c_[y, -y]) > 0.95
         assert model.candidate_predictions(X).shape == (150, 2, 2)
+        assert model.n_outputs_ == 2
+        one = LocalMARegressor({"left": left, "right": right}, gate="global").fit(X, y)
+        assert one.n_outputs_ == 1
 
     def test_own_loss(self, absolute):
         X, y = absolute
@@ -205,6 +219,36 @@ class TestClassification:
         with pytest.raises(InvalidInputError, match=r"none knows 'z'"):
             LocalMAClassifier({"known": known}).fit(X, np.repeat(["a", "z"], 30))
 
+    @pytest.mark.parametrize("missing", [None, float("nan"), np.nan])
+    @pytest.mark.parametrize("kind", [list, lambda y: np.array(y, dtype=object)])
+    def test_missing_labels_are_counted(self, missing, kind):
+        X = np.linspace(-1, 1, 6)[:, None]
+        known = LogisticRegression().fit(X, np.repeat(["a", "b"], 3))
+        y = kind(["a", "a", missing, "b", missing, "b"])
+        words = (
+            r"^Every row needs a label; 2 of 6 have none in y, .* row 2: leave those rows out\.$"
+        )
+        with pytest.raises(InvalidInputError, match=words):
+            LocalMAClassifier({"known": known}, gate="global").fit(X, y)
+        with pytest.raises(InvalidInputError, match="2 of 6"):
+            LocalMAClassifier(gate="global").fit(X, y, predictions=np.full((6, 1), 0.5))
+
+    def test_missing_labels_of_frames(self):
+        pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+        X = np.linspace(-1, 1, 4)[:, None]
+        known = LogisticRegression().fit(X, ["a", "a", "b", "b"])
+        labels = ["a", None, "b", "b"]
+        for y in (
+            pandas.Series(labels),
+            pandas.Series(labels, dtype="string"),
+            pandas.Series(labels, dtype="category"),
+            pandas.DataFrame({"label": labels}),
+            polars.Series(labels),
+            np.array([0.0, np.nan, 1.0, 1.0]),
+        ):
+            with pytest.raises(InvalidInputError, match="1 of 4 have none in y, first in row 1"):
+                LocalMAClassifier({"known": known}, gate="global").fit(X, y)
+
     def test_cross_entropy_is_finite_where_everybody_says_zero(self):
         X = np.linspace(-1, 1, 40)[:, None]
         y = np.tile(["a", "b"], 20)
@@ -273,6 +317,35 @@ class TestScikitLearnTools:
             LocalMAClassifier(candidates, gate=QUICK, random_state=0), cv=3
         ).fit(X, y)
         assert np.isfinite(model.predict_proba(X)).all()
+
+    def test_tools_that_number_the_labels(self, classifiers):
+        candidates, X, y = classifiers
+        model = LocalMAClassifier(candidates, gate="global")
+        tools = [
+            VotingClassifier([("model", model)], voting="soft"),
+            StackingClassifier([("model", model)], cv=3),
+            CalibratedClassifierCV(model, cv=3, ensemble=False),
+        ]
+        for tool in tools:
+            with pytest.raises(InvalidInputError, match="scikit-learn number the labels"):
+                tool.fit(X, y)
+        words = np.array(["ant", "bee", "cat"])
+        numbers = np.searchsorted(words, y)
+        expected = model.fit(X, y).predict_proba(X)
+        logistic = candidates["logistic"].function
+        pool = {
+            "forest": as_candidate(candidates["forest"], classes=[0, 1, 2]),
+            "logistic": as_candidate(logistic, classes=[0, 1, 2]),
+        }
+        renamed = LocalMAClassifier(pool, gate="global")
+        for tool in tools:
+            place = "estimator" if isinstance(tool, CalibratedClassifierCV) else "estimators"
+            tool.set_params(**{place: renamed if place == "estimator" else [("model", renamed)]})
+            probabilities = tool.fit(X, numbers).predict_proba(X)
+            assert (probabilities.argmax(axis=1) == numbers).mean() > 0.7
+        np.testing.assert_array_equal(tools[0].fit(X, numbers).predict_proba(X), expected)
+        held_out = cross_val_predict(renamed, X, numbers, cv=3, method="predict_proba")
+        assert (held_out.argmax(axis=1) == numbers).mean() > 0.7
 
     def test_metadata_routing(self, forests):
         candidates, X, y = forests

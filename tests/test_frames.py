@@ -9,8 +9,10 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
+from localma import LocalMARegressor
 from localma.errors import InvalidInputError
 from localma.frames import (
+    check_names_differ,
     column_names,
     column_values,
     dense,
@@ -99,6 +101,22 @@ def test_a_column_that_is_there_twice_is_refused() -> None:
         r"them, or state the column by its position\.",
     ):
         column_values(X, "b")
+
+
+def test_names_that_are_there_twice_name_the_way_out() -> None:
+    X = pytest.importorskip("pandas").DataFrame(VALUES, columns=["a", "b", "b"])
+    words = r"^Columns of a data frame must have different names; 'b' is there more than once: ren"
+    for use in (
+        lambda: dense(X),
+        lambda: take_rows(X, slice(0, 1)),
+        lambda: drop_columns(X, [0]),
+        lambda: check_names_differ(X),
+        lambda: LocalMARegressor({"a": lambda X: np.zeros(len(X))}, gate="equal").fit(
+            X, VALUES[:, 0]
+        ),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            use()
 
 
 def test_without_near_names_the_columns_are_listed() -> None:

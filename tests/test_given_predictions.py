@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from localma import LocalMAClassifier
+from localma import LocalMAClassifier, LocalMARegressor, load
 from localma.candidates import Pool
+from localma.candidates.output_names import OutputNames
 from localma.errors import CandidateError, InvalidInputError
 
 P = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -65,6 +66,123 @@ def test_frames_are_ordered_by_name(kind: str) -> None:
 def test_a_dict_of_frames_holds_several_outputs(kind: str) -> None:
     data = {"north": frame(kind, y1=P[:, 0], y2=P[:, 1])}
     assert_array_equal(read(data)[1], P[:, None, :])
+
+
+@FRAMES
+def test_named_outputs_are_aligned_by_name(kind: str) -> None:
+    north, south = frame(kind, u=P[:, 0], v=P[:, 1]), frame(kind, v=P[:, 1], u=P[:, 0])
+    bare, cube = P[:, ::-1], np.stack([P, P], axis=1)
+    assert_array_equal(read({"north": north, "south": south})[1], cube)
+    assert_array_equal(read({"south": south, "north": north})[1], cube[:, :, ::-1])
+    names = OutputNames(("u", "v"), "y")
+    assert_array_equal(read({"south": south}, outputs=names)[1][:, 0], P)
+    assert_array_equal(read({"bare": bare, "s": south}, outputs=names)[1][:, 0], bare)
+
+
+@FRAMES
+def test_outputs_of_other_names_are_refused(kind: str) -> None:
+    given = {"a": frame(kind, u=P[:, 0], v=P[:, 1]), "b": frame(kind, u=P[:, 0], w=P[:, 1])}
+    words = (
+        r"^The outputs of predictions of candidate 'b' are named 'u', 'w', and those of "
+        r"predictions of candidate 'a' 'u', 'v'; named outputs are put together by name: rename "
+        r"the columns, or give an array, whose columns are taken in the order 'u', 'v'\.$"
+    )
+    with pytest.raises(InvalidInputError, match=words):
+        read(given)
+    with pytest.raises(InvalidInputError, match=r"named 'u', 'v', and those of y 'u', 'w', 'z';"):
+        read(given, outputs=OutputNames(("u", "w", "z"), "y"))
+
+
+def test_names_that_are_numbers_or_of_one_column_say_nothing() -> None:
+    pandas = pytest.importorskip("pandas")
+    given = {"a": pandas.DataFrame(P), "b": pandas.DataFrame(P, columns=[1, 0])}
+    assert_array_equal(read(given)[1], np.stack([P, P], axis=1))
+    single = {"a": frame("pandas", rent=P[:, 0]), "b": frame("pandas", price=P[:, 1])}
+    assert_array_equal(read(single)[1], P)
+
+
+def test_an_output_named_twice_is_refused() -> None:
+    twice = pytest.importorskip("pandas").DataFrame(P, columns=["u", "u"])
+    with pytest.raises(
+        InvalidInputError, match=r"candidate 'a' .*'u' is there more than once: ren"
+    ):
+        read({"a": twice})
+
+
+class TestNamedOutputsOfAModel:
+    """Frames with the outputs in any order, at fit and at predict."""
+
+    @pytest.fixture(params=["pandas", "polars"])
+    def kind(self, request: Any) -> str:
+        pytest.importorskip(request.param)
+        return str(request.param)
+
+    @pytest.fixture
+    def numbers(self) -> dict[str, np.ndarray]:
+        random = np.random.default_rng(0)
+        Y = random.normal(loc=[0.0, 50.0], size=(60, 2))
+        said = {
+            name: Y + s * random.normal(size=Y.shape) for name, s in {"a": 0.5, "b": 0.1}.items()
+        }
+        return {"X": random.normal(size=(60, 2)), "Y": Y, **said}
+
+    def swapped(self, kind: str, values: np.ndarray) -> Any:
+        return frame(kind, v=values[:, 1], u=values[:, 0])
+
+    def test_the_order_is_that_of_y(self, kind: str, numbers: Any, tmp_path: Any) -> None:
+        X, Y, a, b = numbers.values()
+        plain = LocalMARegressor(gate="global").fit(X, Y, predictions={"a": a, "b": b})
+        assert plain.output_names_ is None
+        y = frame(kind, u=Y[:, 0], v=Y[:, 1])
+        given = {"a": self.swapped(kind, a), "b": self.swapped(kind, b)}
+        model = LocalMARegressor(gate="global").fit(X, y, predictions=given)
+        assert model.output_names_ == ("u", "v")
+        assert_array_equal(model.global_weights_, plain.global_weights_)
+        expected = plain.predict(X, predictions={"a": a, "b": b})
+        assert_array_equal(model.predict(X, predictions=given), expected)
+        assert_array_equal(model.predict(X, predictions={"a": a, "b": given["b"]}), expected)
+        score = plain.score(X, Y, predictions={"a": a, "b": b})
+        assert model.score(X, self.swapped(kind, Y), predictions=given) == pytest.approx(score)
+        model.save(tmp_path / "m.localma")
+        again = load(tmp_path / "m.localma", candidates={})
+        assert again.output_names_ == ("u", "v")
+        assert_array_equal(again.predict(X, predictions=given), expected)
+
+    def test_or_that_of_the_first_frame(self, kind: str, numbers: Any) -> None:
+        X, Y, a, b = numbers.values()
+        given = {"a": frame(kind, u=a[:, 0], v=a[:, 1]), "b": self.swapped(kind, b)}
+        model = LocalMARegressor(gate="global").fit(X, Y, predictions=given)
+        assert model.output_names_ == ("u", "v")
+        expected = model.predict(X, predictions={"a": a, "b": b})
+        both = {"a": self.swapped(kind, a), "b": given["b"]}
+        assert_array_equal(model.predict(X, predictions=both), expected)
+
+    def test_others_at_predict_are_refused(self, kind: str, numbers: Any) -> None:
+        X, Y, a, b = numbers.values()
+        model = LocalMARegressor(gate="global")
+        model.fit(X, frame(kind, u=Y[:, 0], v=Y[:, 1]), predictions={"a": a, "b": b})
+        other = {"a": frame(kind, u=a[:, 0], w=a[:, 1]), "b": b}
+        with pytest.raises(InvalidInputError, match=r"named 'u', 'w', and those of the fit 'u', "):
+            model.predict(X, predictions=other)
+
+    def test_candidates_that_return_frames(self, kind: str, numbers: Any) -> None:
+        _, Y, a, b = numbers.values()
+        pool = {
+            "a": lambda X: frame(kind, u=X[:, 0], v=X[:, 1]),
+            "b": lambda X: frame(kind, v=X[:, 3], u=X[:, 2]),
+        }
+        data = np.column_stack([a, b])
+        plain = LocalMARegressor(gate="global").fit(data, Y, predictions={"a": a, "b": b})
+        backwards = Y[:, ::-1]
+        model = LocalMARegressor(pool, gate="global").fit(data, Y)
+        assert model.output_names_ == ("u", "v")
+        assert_array_equal(model.global_weights_, plain.global_weights_)
+        model.fit(data, self.swapped(kind, Y))
+        assert model.output_names_ == ("v", "u")
+        assert_array_equal(model.candidate_predictions(data)[:, 1], b[:, ::-1])
+        np.testing.assert_allclose(model.predict(data), backwards, atol=0.5)
+        with pytest.raises(CandidateError, match=r"of candidate 'a' are named 'u', 'v', and .* y "):
+            model.fit(data, frame(kind, u=Y[:, 0], w=Y[:, 1]))
 
 
 @pytest.mark.parametrize(

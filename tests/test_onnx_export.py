@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localma import LocalMAClassifier, LocalMARegressor, as_candidate, export_onnx
+from localma import LocalMAClassifier, LocalMARegressor, as_candidate, export_onnx, load
 from localma.combine import local_average
 from localma.errors import InvalidInputError
 from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate, TorchGate
@@ -200,3 +200,19 @@ def test_a_path_over_images(tmp_path):
     export_onnx(gate, tmp_path / "gate.onnx", include_combination=False)
     (weights,), _ = run(tmp_path / "gate.onnx", X.astype(np.float64))
     np.testing.assert_allclose(weights, gate.predict_weights(X), atol=1e-5)
+
+
+def test_the_number_of_outputs_is_known(tmp_path):
+    X, P, y = problem(40, 2, 3, 2, 0)
+    model = LocalMARegressor(gate="global").fit(X, y, predictions=P)
+    path = tmp_path / "model.onnx"
+    model.save(tmp_path / "model.localma")
+    for one in (model, load(tmp_path / "model.localma", candidates={})):
+        export_onnx(one, path)
+        (_, prediction), _ = run(path, X, P)
+        np.testing.assert_allclose(prediction, model.predict(X, predictions=P), atol=1e-6)
+    export_onnx(model, path, several_outputs=False)
+    assert run(path, X, P[:, :, 0])[1].get_inputs()[1].shape == ["n", "M"]
+    del model.n_outputs_  # as in a model that was saved before it was recorded
+    export_onnx(model, path)
+    assert run(path, X, P[:, :, 0])[1].get_inputs()[1].shape == ["n", "M"]

@@ -441,3 +441,74 @@ def test_a_gate_that_would_be_fetched_needs_trust():
     for description in (text, path):
         with pytest.raises(UntrustedFileError, match="would be fetched from elsewhere"):
             _make_gate(description, False, None)
+
+
+def test_a_model_of_predictions_alone_comes_back_without_candidates(tmp_path, sample):
+    X, y = sample
+    P = {"left": -X[:, 0], "right": X[:, 0]}
+    model = LocalMARegressor(gate=QUICK).fit(X, y, predictions=P)
+    path = tmp_path / "model.localma"
+    model.save(path)
+    for candidates in (None, {}):
+        again = localma.load(path, candidates=candidates)
+        assert again.pool_ is None
+        np.testing.assert_array_equal(again.predict(X, P), model.predict(X, P))
+    again.save(path)
+    assert localma.load(path).candidate_names_ == ("left", "right")
+    attached = localma.load(path, candidates={"left": Column(1), "right": Column(2)})
+    np.testing.assert_array_equal(attached.predict(X), model.predict(X, P))
+
+
+def test_files_without_the_newer_fields_are_read(tmp_path, sample, columns):
+    X, y = sample
+    path = tmp_path / "model.localma"
+    columns.save(path)
+    assert localma.load(path).n_outputs_ == 1
+    rewrite(path, forget_newer_fields)
+    again = localma.load(path)
+    np.testing.assert_array_equal(again.predict(X), columns.predict(X))
+    assert not hasattr(again, "n_outputs_")
+    assert again.output_names_ is None
+    bare = LocalMARegressor(gate=QUICK).fit(X, y, predictions={"left": -X[:, 0], "right": X[:, 0]})
+    bare.save(path)
+    rewrite(path, forget_newer_fields)
+    with pytest.raises(InvalidInputError, match=r"'left' is not saved in the file"):
+        localma.load(path)
+    assert localma.load(path, candidates={}).candidate_names_ == ("left", "right")
+
+
+def forget_newer_fields(description):
+    for name in ("n_outputs", "output_names", "without_candidates"):
+        del description[name]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_outputs": "two"},
+        {"n_outputs": 0},
+        {"output_names": "uv"},
+        {"output_names": ["u", 1], "n_outputs": 2},
+        {"output_names": ["u", "u"], "n_outputs": 2},
+        {"output_names": ["u", "v"], "n_outputs": 3},
+        {"without_candidates": 1},
+    ],
+)
+def test_wrong_outputs_are_refused(tmp_path, columns, change):
+    columns.save(tmp_path / "model.localma")
+    rewrite(tmp_path / "model.localma", lambda description: description.update(change))
+    with pytest.raises(FileFormatError):
+        localma.load(tmp_path / "model.localma")
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path, columns):
+    path = tmp_path / "absent" / "model.localma"
+    with pytest.raises(FileNotFoundError, match=r"no folder '.*absent'; make it first") as caught:
+        columns.save(path)
+    assert caught.value.filename == str(path)
+    assert str(path) in str(caught.value)
+    assert ".model.localma." not in str(caught.value)
+    (tmp_path / "absent").write_text("a file")
+    with pytest.raises(NotADirectoryError) as caught:
+        columns.save(path)
+    assert caught.value.filename == str(path)

@@ -434,8 +434,25 @@ def test_a_label_that_nobody_knows_is_named() -> None:
         InvalidInputError, match=r"none knows 0, 1, and together they know 'x', 'y'"
     ):
         pool.check_labels(np.array([0, 1]))
+    with pytest.raises(InvalidInputError, match=r"'x', 'y': leave out those rows, or add"):
+        pool.check_labels(np.array([1, 2]))
     own = Pool([certain("x", ["x", "y"]), CrossFitted(LogisticRegression())], task="classification")
     own.check_labels(np.array(["x", "z"]))
+
+
+@pytest.mark.parametrize("own", [[], [CrossFitted(LogisticRegression())]])
+def test_labels_that_a_tool_has_numbered_are_told(own: list[Any]) -> None:
+    pool = Pool([certain("x", ["x", "y"]), *own], task="classification")
+    with pytest.raises(
+        InvalidInputError,
+        match=r"none knows 0, 1, and together they know 'x', 'y': cross_val_predict\("
+        r"method='predict_proba'\), CalibratedClassifierCV\(ensemble=False\), VotingClassifier "
+        r"and StackingClassifier of scikit-learn number the labels\. With these, give integers "
+        r"throughout: y as 0, 1, 2, \.\.\. in the sorted order of the labels, and each "
+        r"candidate as as_candidate\(model, classes=\[0, 1, 2, \.\.\.\]\), the "
+        r"numbers of its own labels\.$",
+    ):
+        pool.check_labels(np.array([0, 1, 1]))
 
 
 def test_candidates_that_cannot_do_the_task_are_refused_at_once() -> None:

@@ -27,13 +27,21 @@ from sklearn.utils.validation import (
 
 from localma.candidates import Pool
 from localma.candidates.given import check_same_index, with_named_classes
-from localma.candidates.labels import as_labels
+from localma.candidates.labels import as_labels, check_no_label_missing
+from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import Task
 from localma.combine import local_average
 from localma.errors import InvalidInputError, unknown_name
 from localma.features import GateFeatures
 from localma.folds import Fold, count_groups, make_folds, number_groups
-from localma.frames import CONTAINERS, column_names, is_table, n_rows, named_columns
+from localma.frames import (
+    CONTAINERS,
+    check_names_differ,
+    column_names,
+    is_table,
+    n_rows,
+    named_columns,
+)
 from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate
 from localma.losses import Loss, check_predictions, check_targets, get_loss, is_registered, try_loss
 from localma.selection import LocalityGain
@@ -57,6 +65,7 @@ class _LocalMA(BaseEstimator):
     gate_: Gate
     pool_: Pool | None
     candidate_names_: tuple[str, ...]
+    output_names_: tuple[str, ...] | None
 
     def __init__(
         self,
@@ -93,6 +102,7 @@ class _LocalMA(BaseEstimator):
         predictions : optional
             What the candidates say about X, where they need not run: an array (n, M) or
             (n, M, K), a dict of arrays by name, or a data frame with a column per candidate.
+            Several outputs in data frames, of y, in the dict or from a candidate, go by name.
         groups : array of shape (n,), optional
             What each row belongs to, such as a patient: a name or a number. Groups stay whole
             wherever rows are split (a splitter `cv` of your own is given them), and the standard
@@ -116,6 +126,7 @@ class _LocalMA(BaseEstimator):
         self.loss_ = get_loss(self.loss)
         random = check_random_state(self.random_state)
         gate = self._make_gate(random)
+        outputs = OutputNames.of_target(y)
         y = self._check_target(y)  # first, since it forgets the names of features
         X = self._check_inputs(X, reset=True, gate=gate)
         _check_rows(n_rows(X), len(y))
@@ -138,11 +149,12 @@ class _LocalMA(BaseEstimator):
         inputs = self.gate_features_.transform(X, in_parts=in_parts)
         if pool is None:
             self.pool_ = None
-            P = self._read(predictions, y)
+            P = self._read(predictions, y, outputs)
         folds = self._make_folds(pool, gate, y, groups, n_groups, random)
         if pool is not None:
-            how = {"cv": folds, "groups": groups, "random_state": random}
+            how = {"cv": folds, "groups": groups, "random_state": random, "outputs": outputs}
             P, sample_weight = self._fit_pool(pool, X, y, sample_weight, predictions, how)
+        self.output_names_ = outputs.names
         judged_by: dict[str, Any] = {"folds": folds}
         if numbers is not None and gate.needs_folds:
             judged_by["groups"] = numbers
@@ -309,11 +321,12 @@ class _LocalMA(BaseEstimator):
             if reset:
                 self.__dict__.pop("n_features_in_", None)
             return X
+        check_names_differ(X)
         if self.gate_features is None and column_names(X) is None:
             return validate_data(self, X, reset=reset)
         return validate_data(self, X, reset=reset, skip_check_array=True)
 
-    def _read(self, predictions: Any, y: Any) -> Array:
+    def _read(self, predictions: Any, y: Any, outputs: OutputNames) -> Array:
         """Take bare predictions in place of candidates."""
         if predictions is None:
             raise InvalidInputError(
@@ -324,7 +337,7 @@ class _LocalMA(BaseEstimator):
         if classes is not None:
             self.classes_ = classes = with_named_classes(predictions, classes)
         self.candidate_names_, P = Pool.from_predictions(
-            predictions, n_rows=len(y), task=self._task, classes=classes
+            predictions, n_rows=len(y), task=self._task, classes=classes, outputs=outputs
         )
         return P
 
@@ -343,9 +356,10 @@ class _LocalMA(BaseEstimator):
         pool.check_labels(y)
         fitted, held_out, covered = pool.fit(X, y, sample_weight=sample_weight, **how)
         self.pool_, self.candidate_names_ = fitted, fitted.names
+        outputs = how["outputs"]
         if predictions is not None:
-            return self._given(predictions, len(y), self._classes(y)), sample_weight
-        P = fitted.predict(X, given=held_out)
+            return self._given(predictions, len(y), self._classes(y), outputs), sample_weight
+        P = fitted.predict(X, given=held_out, outputs=outputs)
         if covered.all():
             return P, sample_weight
         # Such rows keep their place, so that folds stay valid, and get a finite prediction.
@@ -399,12 +413,21 @@ class _LocalMA(BaseEstimator):
                 "This model was fitted on predictions alone and has no candidates to run; pass "
                 f"predictions= of {', '.join(map(repr, self.candidate_names_))}."
             )
-        return self.pool_.predict(X, only=only)
+        return self.pool_.predict(X, only=only, outputs=self._outputs())
 
-    def _given(self, predictions: Any, n: int, classes: Any) -> Array:
+    def _outputs(self) -> OutputNames:
+        """The order of several outputs at the fit; models pickled long ago do not know it."""
+        return OutputNames(getattr(self, "output_names_", None), "the fit")
+
+    def _given(self, predictions: Any, n: int, classes: Any, outputs: OutputNames) -> Array:
         """Bare predictions, checked against the candidates' names: (n, M) or (n, M, K)."""
         _, P = Pool.from_predictions(
-            predictions, n_rows=n, task=self._task, names=self.candidate_names_, classes=classes
+            predictions,
+            n_rows=n,
+            task=self._task,
+            names=self.candidate_names_,
+            classes=classes,
+            outputs=outputs,
         )
         return P
 
@@ -414,7 +437,7 @@ class _LocalMA(BaseEstimator):
         inputs = self.gate_features_.transform(X)
         if predictions is not None:
             check_same_index(predictions, X)
-            P = self._given(predictions, n_rows(X), self._classes(None))
+            P = self._given(predictions, n_rows(X), self._classes(None), self._outputs())
             return self.gate_.average(inputs, P)
         # The gate needs no prediction, so a candidate without a say in a row need not run on it.
         W = self.gate_.predict_weights(inputs)
@@ -456,6 +479,9 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
     pool_ : the candidates, None where only predictions were given
     global_weights_ : (M,) the best constant weights
     candidate_names_ : tuple of M names
+    n_outputs_ : K, the number of outputs
+    output_names_ : tuple of their K names, in the order of `predict`, where data frames name them:
+        y, or else the first predictions; None where there are none
     locality_gain_, path_, verdict_ : with gate="auto", what local weights are worth, the path of
         gates that was judged, and the verdict in one sentence
 
@@ -487,6 +513,7 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, predictions: Any = None) -> float:
         """Coefficient of determination R^2 of the prediction; arguments as in `predict`."""
+        y = self._outputs().arranged(y, "y")
         return float(r2_score(y, self.predict(X, predictions), sample_weight=sample_weight))
 
     def _check_target(self, y: Any) -> Array:
@@ -494,6 +521,7 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         y = validate_data(self, X="no_validation", y=y, multi_output=True, y_numeric=True)
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
+        self.n_outputs_ = 1 if y.ndim == 1 else y.shape[1]
         return y.astype(np.float64, copy=False)
 
     def _gate_outputs(self, P: Array, y: Array) -> tuple[Array, Array]:
@@ -578,6 +606,7 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         return float(accuracy_score(y, self.predict(X, predictions), sample_weight=sample_weight))
 
     def _check_target(self, y: Any) -> NDArray[Any]:
+        check_no_label_missing(y)
         y = validate_data(self, X="no_validation", y=y)
         check_classification_targets(y)
         return np.asarray(y)

@@ -6,6 +6,7 @@ Strings are column names and integers are positions, as in scikit-learn's Column
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Real
@@ -13,6 +14,7 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
+from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
@@ -57,6 +59,21 @@ def column_names(X: Any) -> list[Any] | None:
     return None if frame is None else list(frame.columns)
 
 
+def check_names_differ(X: Any) -> None:
+    """Refuse a data frame in which some name stands over several columns.
+
+    >>> check_names_differ(np.zeros((3, 2)))  # an array has no names
+    """
+    names = column_names(X) or []
+    if len(set(names)) < len(names):
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        listed = ", ".join(repr(name) for name in twice)
+        raise InvalidInputError(
+            f"Columns of a data frame must have different names; {listed} "
+            f"{'is' if len(twice) == 1 else 'are'} there more than once: rename them."
+        )
+
+
 def take_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
     """Some rows of X, as the same kind of object.
 
@@ -73,7 +90,7 @@ def take_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
         return X.select(np.arange(n_rows(X))[rows])
     if _is_a(X, "torch.utils.data", "Dataset"):
         return sys.modules["torch.utils.data"].Subset(X, np.arange(n_rows(X))[rows].tolist())
-    native = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
+    native = _narwhals(X, eager_only=True, allow_series=True)
     return X[rows] if native is X else native[rows].to_native()
 
 
@@ -259,13 +276,22 @@ def _at_positions(X: Any, positions: list[int]) -> Any:
 def _as_frame(X: Any) -> nw.DataFrame[Any] | None:
     if isinstance(X, np.ndarray | list | tuple):
         return None
-    frame = nw.from_native(X, pass_through=True)
+    frame = _narwhals(X)
     if isinstance(frame, nw.LazyFrame):
         raise InvalidInputError(
             f"X must be a table whose rows are there, and a {type(X).__name__} is yet to be "
             "computed: pass X.collect(), or what your library has in its place."
         )
     return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def _narwhals(X: Any, **how: Any) -> Any:
+    """X as narwhals sees it; X itself where it is no frame."""
+    try:
+        return nw.from_native(X, pass_through=True, **how)
+    except DuplicateError:
+        check_names_differ(X)
+        raise
 
 
 def _is_a(X: Any, module: str, name: str) -> bool:

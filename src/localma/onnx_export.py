@@ -50,7 +50,8 @@ def export_onnx(
     path : the file
     include_combination : whether the graph takes predictions and averages them; else it gives the
         weights alone
-    several_outputs : whether predictions have the axis K; by default for a classifier only
+    several_outputs : whether predictions have the axis K; by default for a classifier, and for a
+        regressor that was fitted on several outputs
 
     Examples
     --------
@@ -70,7 +71,9 @@ def export_onnx(
     weights = _weights(graph, gate, "x")
     graph.add("Identity", weights, output="weights")
     classifies = isinstance(model_or_gate, LocalMAClassifier)
-    ends = ["K"] if (classifies if several_outputs is None else several_outputs) else []
+    if several_outputs is None:
+        several_outputs = classifies or getattr(model_or_gate, "n_outputs_", 1) > 1
+    ends = ["K"] if several_outputs else []
     if include_combination:
         _combine(graph, classifies)
     words: dict[str, Any] = {"producer": "localma"}

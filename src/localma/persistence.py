@@ -52,6 +52,12 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "notes": dict,
 }
 """Fields of the description and their types in JSON."""
+NEWER_FIELDS: dict[str, type | tuple[type, ...]] = {
+    "n_outputs": (int, type(None)),
+    "output_names": (list, type(None)),
+    "without_candidates": bool,
+}
+"""Fields that files have not always had; those without them are read too."""
 
 ONLY_TO_FIT = ("cv", "random_state")
 """Parameters of a gate that are not saved, for the estimator sets those that a user leaves out."""
@@ -104,7 +110,8 @@ def load(
     ----------
     path : the file
     candidates : models by name, for those candidates that the file has no recipe for, or in place
-        of a recipe. An empty dict attaches none: then `predict` needs `predictions=`.
+        of a recipe. An empty dict attaches none: then `predict` needs `predictions=`. So it does
+        after a fit on predictions alone, which needs no candidates here.
     gate : the PyTorch module of the gate, or the function that makes it, where the file cannot name
         it; or the whole gate, as it was before it was fitted
     gate_features : the fitted transformer or the function, where the file cannot describe it
@@ -148,6 +155,7 @@ def _build(
     if model.global_weights_.ndim != 1 or (model.global_weights_ < 0).any():
         raise FileFormatError("The array 'global_weights' must have shape (M,) and no negatives.")
     _restore_inputs(model, description)
+    _restore_outputs(model, description)
     _restore_pool(model, description, candidates, trust, folder)
     return model
 
@@ -168,6 +176,9 @@ def _describe(model: Model, folder: Path) -> dict[str, Any]:
         "feature_names_in": None if names is None else [str(name) for name in names],
         "classes": None if classes is None else classes.tolist(),
         "classes_dtype": None if classes is None else classes.dtype.str,
+        "n_outputs": getattr(model, "n_outputs_", None),
+        "output_names": getattr(model, "output_names_", None),
+        "without_candidates": model.pool_ is None,
     }
 
 
@@ -271,18 +282,21 @@ def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
         description = json.loads(header["description"])
     except (KeyError, ValueError) as error:
         raise FileFormatError(f"{path} has no readable description: {error!r}.") from error
-    _check_fields(description, FIELDS, "description")
+    _check_fields(description, FIELDS, "description", NEWER_FIELDS)
     if description["estimator"] not in ESTIMATORS:
         raise FileFormatError(f"{path} holds an unknown estimator {description['estimator']!r}.")
     return description, arrays
 
 
-def _check_fields(received: Any, fields: Mapping[str, Any], what: str) -> None:
-    if not isinstance(received, dict) or set(received) != set(fields):
+def _check_fields(
+    received: Any, fields: Mapping[str, Any], what: str, newer: Mapping[str, Any] | None = None
+) -> None:
+    newer = newer or {}
+    if not isinstance(received, dict) or set(received) - set(newer) != set(fields):
         names = sorted(received) if isinstance(received, dict) else received
         raise FileFormatError(f"The {what} must have fields {sorted(fields)}; received {names}.")
-    for name, kind in fields.items():
-        if not isinstance(received[name], kind):
+    for name, kind in {**fields, **newer}.items():
+        if name in received and not isinstance(received[name], kind):
             raise FileFormatError(
                 f"The field {name!r} of the {what} has the wrong type: {received[name]!r}."
             )
@@ -397,6 +411,21 @@ def _restore_inputs(model: Model, description: dict[str, Any]) -> None:
         model.classes_ = _restore_labels(description["classes"], description["classes_dtype"])
 
 
+def _restore_outputs(model: Model, description: dict[str, Any]) -> None:
+    number, names = description.get("n_outputs"), description.get("output_names")
+    known = names is None or all(isinstance(name, str) for name in names)
+    if not known or (names is not None and not len(set(names)) == len(names) == number):
+        raise FileFormatError(
+            f"The names of {number} outputs must be as many different strings; the file has "
+            f"{names!r}."
+        )
+    if number is not None and number < 1:
+        raise FileFormatError(f"A model has at least one output; the file says {number}.")
+    model.output_names_ = None if names is None else tuple(names)
+    if isinstance(model, LocalMARegressor) and number is not None:
+        model.n_outputs_ = number
+
+
 def _restore_labels(labels: list[Any], dtype: str | None) -> NDArray[Any]:
     """Class labels of the very type that they had: a small integer is compared as one."""
     try:
@@ -444,7 +473,8 @@ def _restore_pool(
         raise InvalidInputError(
             f"candidates has {strange}, which this model does not know; it knows {list(names)}."
         )
-    if given is not None and not given:
+    without = given is not None or description.get("without_candidates", False)
+    if without and not given:
         return
     found = {
         entry["name"]: _find(entry, given or {}, trust, folder)

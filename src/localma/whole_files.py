@@ -16,7 +16,10 @@ def new_file_mode() -> int:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write under a temporary name, then rename: a reader sees the old file or the new one."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise _refusal(error, path) from error
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -27,3 +30,11 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def _refusal(error: OSError, path: Path) -> OSError:
+    """The same kind of error, about the file that the user knows."""
+    why = error.strerror
+    if not path.parent.is_dir():
+        why = f"There is no folder {str(path.parent)!r}; make it first, or write elsewhere"
+    return type(error)(error.errno, why, str(path))

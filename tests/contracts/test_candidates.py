@@ -27,6 +27,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from localma.candidates import (
+    Cached,
     Candidate,
     Column,
     CrossFitted,
@@ -42,6 +43,7 @@ from localma.candidates import (
     from_recipe,
     needs_trust,
 )
+from localma.candidates.output_names import OutputNames
 from localma.errors import CandidateError, FileFormatError, InvalidInputError
 from tests.loopback import Service, running
 from tests.tiny_candidates import ARCHITECTURE, write_image_weights, write_text_classifier
@@ -627,6 +629,56 @@ def test_a_returned_frame_is_read_by_label(kind: str) -> None:
     other_names = contain(kind, np.array([[0.9, 0.1]]), ["first", "second"])
     in_order = as_candidate(lambda X: other_names, classes=["no", "yes"])
     assert in_order.predict(np.zeros((1, 1)), "classification").tolist() == [[0.9, 0.1]]
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_named_outputs_keep_one_order_over_batches(kind: str) -> None:
+    turns = iter(["uv", "vu", "uv", "vu"])
+
+    def either_way(X: Any) -> Any:
+        order = next(turns)
+        return contain(kind, X[:, ["uv".index(name) for name in order]], [*order])
+
+    candidate = as_candidate(either_way, batch_size=20)
+    assert_array_equal(candidate.predict(DATA, "regression"), DATA[:, :2])
+    names = OutputNames(("v", "u"), "y")
+    assert_array_equal(candidate.predict(DATA, "regression", outputs=names), DATA[:, [1, 0]])
+
+
+def test_named_outputs_of_an_own_model_are_aligned() -> None:
+    pandas = pytest.importorskip("pandas")
+
+    class Named(LinearRegression):
+        def predict(self, X: Any) -> Any:
+            return pandas.DataFrame(super().predict(X), columns=["u", "v"])
+
+    target, names = DATA[:, :2], OutputNames(("v", "u"), "y")
+    how: Any = {"task": "regression", "cv": 3, "outputs": names}
+    _, predictions, _ = CrossFitted(Named()).fit_out_of_fold(DATA, target, **how)
+    assert_allclose(predictions, target[:, ::-1], atol=1e-9)
+
+
+def test_a_cache_knows_the_names_of_outputs(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    asked: list[int] = []
+
+    def named(X: Any) -> Any:
+        asked.append(len(X))
+        return pandas.DataFrame(X[:, :2], columns=["u", "v"])
+
+    def cached() -> Candidate:
+        return Cached(named, tmp_path, key="named")
+
+    assert_array_equal(cached().predict(DATA[:30], "regression"), DATA[:30, :2])
+    for rows in (30, 40):  # all in the cache, and some of them
+        names = OutputNames(("v", "u"), "y")
+        values = cached().predict(DATA[:rows], "regression", outputs=names)
+        assert_array_equal(values, DATA[:rows, [1, 0]])
+        learnt = OutputNames()
+        cached().predict(DATA[:rows], "regression", outputs=learnt)
+        assert learnt.names == ("u", "v")
+    assert asked == [30, 10]
 
 
 def test_a_candidate_that_raises_is_named_with_its_rows() -> None:

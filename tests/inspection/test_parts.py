@@ -418,7 +418,28 @@ def test_comparison_needs_targets_and_known_labels(step, classifier):
         compare(observe(step.model, step.X))
     with pytest.raises(InvalidInputError, match=r"among the model's classes.*received 'fish'"):
         evaluate(classifier.model, classifier.X, ["fish"] * 120)
+    missing = np.array(["cat", None, "dog", None], dtype=object)
+    for y in (missing, ["cat", np.nan, "dog", np.nan]):
+        with pytest.raises(
+            InvalidInputError, match=r"2 of 4 have none in y, first in row 1: leave"
+        ):
+            evaluate(classifier.model, classifier.X[:4], y)
     assert classifier.model.classes_.tolist() == ["bird", "cat", "dog"]
+
+
+def test_named_outputs_are_compared_by_name():
+    pandas = pytest.importorskip("pandas")
+    random = np.random.default_rng(0)
+    Y = pandas.DataFrame(random.normal(size=(30, 2)), columns=["u", "v"])
+    X, P = np.zeros((30, 1)), {"a": Y + 1.0, "b": Y - 3.0}
+    model = LocalMARegressor(gate="equal").fit(X, Y, predictions=P)
+    swapped = {name: values[["v", "u"]] for name, values in P.items()}
+    plain = observe(model, X, Y, predictions=P)
+    other = observe(model, X, Y[["v", "u"]], predictions=swapped)
+    np.testing.assert_array_equal(other.y, plain.y)
+    np.testing.assert_array_equal(other.predictions, plain.predictions)
+    with pytest.raises(InvalidInputError, match=r"outputs of y are named 'v', 'w', and .* the fit"):
+        observe(model, X, Y.rename(columns={"u": "w"})[["v", "w"]], predictions=P)
 
 
 # Effects, map, importance

@@ -16,6 +16,7 @@ from localma.candidates.batches import (
     working_bytes,
 )
 from localma.candidates.labels import Labels, as_labels
+from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import Array, Rows, Task, as_prediction, check_not_reordered
 from localma.errors import CandidateError, InvalidInputError, LocalMAError
 from localma.frames import ColumnKey, checked_columns, n_rows, pick_columns, take_rows
@@ -131,7 +132,13 @@ class Candidate(ABC):
         return self.inputs is not None
 
     def predict(
-        self, X: Any, task: Task, *, name: str | None = None, rows: Rows | None = None
+        self,
+        X: Any,
+        task: Task,
+        *,
+        name: str | None = None,
+        rows: Rows | None = None,
+        outputs: OutputNames | None = None,
     ) -> Array:
         """Predict each row of X, checked.
 
@@ -142,6 +149,8 @@ class Candidate(ABC):
         name : what errors call the candidate; its own label if None.
         rows : (n,) what errors call the rows, where X is a part of what the user has; counted
             from zero if None.
+        outputs : the order of several outputs in regression, by which the columns of a data frame
+            that the model returns are arranged; its own first one if None.
 
         Returns
         -------
@@ -149,10 +158,17 @@ class Candidate(ABC):
             Regression (n,) or (n, K); classification (n, K), columns in the order of `classes`.
         """
         name = self.label if name is None else name
-        return joined(list(self.in_batches(X, task, name=name, rows=rows)), name)
+        pieces = self.in_batches(X, task, name=name, rows=rows, outputs=outputs)
+        return joined(list(pieces), name)
 
     def in_batches(
-        self, X: Any, task: Task, *, name: str, rows: Rows | None = None
+        self,
+        X: Any,
+        task: Task,
+        *,
+        name: str,
+        rows: Rows | None = None,
+        outputs: OutputNames | None = None,
     ) -> Iterator[Array]:
         """Predictions of one batch of rows after the other; parameters as in `predict`."""
         if task == "classification" and self.classes is None:
@@ -160,17 +176,19 @@ class Candidate(ABC):
         n = n_rows(X)
         if n == 0:
             raise InvalidInputError(f"Candidate {name!r} needs a row to predict; X has none.")
+        outputs = OutputNames() if outputs is None else outputs
         size = self.batch_size
         if isinstance(size, str):
             size = self._rows_within(size, X, name, rows)
         if size is None or size >= n:
-            yield self._predict_batch(X, task, name, rows)
+            yield self._predict_batch(X, task, name, rows, outputs)
             return
         numbers, of = (range(n), f" of {n}") if rows is None else (rows, "")
         parts = [slice(start, start + size) for start in range(0, n, size)]
 
         def ask(part: slice) -> Array:
-            return self._predict_batch(take_rows(X, part), task, name, numbers[part], of)
+            rows = numbers[part]
+            return self._predict_batch(take_rows(X, part), task, name, rows, outputs, of)
 
         with bar(name, n) as advance:
             for piece in self._in_turn(ask, parts):
@@ -182,7 +200,13 @@ class Candidate(ABC):
         return map(ask, parts)
 
     def _predict_batch(
-        self, X: Any, task: Task, name: str, rows: Rows | None, of: str = ""
+        self,
+        X: Any,
+        task: Task,
+        name: str,
+        rows: Rows | None,
+        outputs: OutputNames,
+        of: str = "",
     ) -> Array:
         try:
             output = self._answer(self.select(X), task)
@@ -191,7 +215,9 @@ class Candidate(ABC):
         classes = self.classes if task == "classification" else None
         try:
             check_not_reordered(output, X, name)
-            return as_prediction(output, name=name, n=n_rows(X), classes=classes, rows=rows)
+            return as_prediction(
+                output, name=name, n=n_rows(X), classes=classes, rows=rows, outputs=outputs
+            )
         except CandidateError as error:
             if self.source is None:
                 raise

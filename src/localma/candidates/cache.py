@@ -8,9 +8,10 @@ a file that nobody reads. Every row carries a checksum of its key and prediction
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -186,6 +187,22 @@ class Shelf:
             np.concatenate([part.places for part in found]),
             np.concatenate([part.predictions for part in found]),
         )
+
+    def output_names(self) -> list[str] | None:
+        """Names of several outputs, in the order in which they are kept; None if they have none."""
+        for file in _files(self.folder, _DONE):
+            about = description(file.path) or {}
+            if about.get("outputs") == "":
+                return None
+            with suppress(ValueError, KeyError, TypeError):  # spoilt, or without names
+                return [str(name) for name in json.loads(about["output_names"])]
+        return None
+
+    def note_output_names(self, names: Sequence[str] | None) -> None:
+        """Write these names into the files to come."""
+        self.about.pop("output_names", None)
+        if names is not None:
+            self.about["output_names"] = json.dumps(list(names))
 
     def clear(self) -> None:
         """Remove all that is here."""

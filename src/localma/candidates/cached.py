@@ -21,9 +21,10 @@ from localma.candidates.column import Column
 from localma.candidates.crossfitted import CrossFitted
 from localma.candidates.fingerprint import candidate_fingerprint, digest
 from localma.candidates.infer import as_candidate
+from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import Array, Rows, Task
 from localma.candidates.row_keys import Keys, row_keys
-from localma.errors import InvalidInputError
+from localma.errors import CandidateError, InvalidInputError
 from localma.frames import n_rows, take_rows
 
 Places = NDArray[np.intp]
@@ -134,7 +135,13 @@ class Cached(Candidate):
         return cls(model, folder, max_bytes=max_bytes)
 
     def predict(
-        self, X: Any, task: Task, *, name: str | None = None, rows: Rows | None = None
+        self,
+        X: Any,
+        task: Task,
+        *,
+        name: str | None = None,
+        rows: Rows | None = None,
+        outputs: OutputNames | None = None,
     ) -> Array:
         """Predict each row of X, asking the candidate about those that are not cached."""
         name = self.label if name is None else name
@@ -145,8 +152,14 @@ class Cached(Candidate):
         distinct = order[new]  # one row of each content
         place = np.empty(len(keys), dtype=np.intp)
         place[order] = np.cumsum(new) - 1
-        call = _Call(X, task, name, rows, self._shelf(task))
-        return self._predict_distinct(call, distinct, keys[distinct])[place]
+        shelf = self._shelf(task)
+        known = shelf.output_names() if task == "regression" else None
+        kept = OutputNames(known, "its cache")
+        call = _Call(X, task, name, rows, shelf, kept)
+        predictions = self._predict_distinct(call, distinct, keys[distinct])[place]
+        if outputs is None:
+            return predictions
+        return call.in_order_of(outputs, predictions)
 
     def _predict_distinct(self, call: _Call, at: Places, keys: Keys) -> Array:
         """Predictions of rows at these places of X (m,), which have these keys (m, 2)."""
@@ -164,6 +177,7 @@ class Cached(Candidate):
                 call.name,
             )
             call.shelf.clear()
+            call.outputs.names = None
             return self._predict_distinct(call, at, keys)
         predictions = np.empty((len(keys), *outputs.pop()))
         for part in parts:
@@ -174,7 +188,8 @@ class Cached(Candidate):
         """Predictions by the candidate itself of rows at these places of X, kept as they come."""
         kept = _Kept(call.shelf, keys)
         try:
-            for piece in self.candidate.in_batches(**call.part(at)):
+            for piece in self.candidate.in_batches(**call.part(at), outputs=call.outputs):
+                call.shelf.note_output_names(call.outputs.names)
                 kept.add(piece)
         finally:
             kept.write()
@@ -236,13 +251,24 @@ class Cached(Candidate):
 
 @dataclass(frozen=True)
 class _Call:
-    """One call of `predict`: what it was given, and where its predictions are kept."""
+    """One call of `predict`: what it was given, and where, in which order, predictions are kept."""
 
     X: Any
     task: Task
     name: str
     rows: Rows | None
     shelf: Shelf
+    outputs: OutputNames
+
+    def in_order_of(self, outputs: OutputNames, predictions: Array) -> Array:
+        """Bring outputs from the order in which they are kept to the one that is asked for."""
+        try:
+            ordered = outputs.put_in_order(
+                predictions, self.outputs.names, f"candidate {self.name!r}"
+            )
+        except InvalidInputError as error:
+            raise CandidateError(str(error), candidate=self.name) from error
+        return np.asarray(ordered)
 
     def part(self, at: Places) -> dict[str, Any]:
         """The same call for the rows at these places of X (m,)."""

@@ -17,6 +17,7 @@ from sklearn.utils.validation import has_fit_parameter
 from localma.candidates.base import Candidate, Inputs
 from localma.candidates.estimator import EstimatorCandidate, refuse_classifier
 from localma.candidates.labels import align, places_of
+from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import Array, Task
 from localma.errors import CandidateError, InvalidInputError
 from localma.folds import make_folds
@@ -93,6 +94,7 @@ class CrossFitted(Candidate):
         groups: Any = None,
         random_state: Any = None,
         name: str | None = None,
+        outputs: OutputNames | None = None,
     ) -> tuple[EstimatorCandidate, Array, Covered]:
         """Fit on all rows, and predict each row by a fit that did not see it.
 
@@ -104,6 +106,7 @@ class CrossFitted(Candidate):
         sample_weight : (n,) or None; groups : (n,) for splitters that need them, or None.
         random_state : seeds those `random_state` parameters of the estimator that are None.
         name : what errors call the candidate; its own label if None.
+        outputs : the order of several outputs, as in `predict`.
 
         Returns
         -------
@@ -116,6 +119,7 @@ class CrossFitted(Candidate):
             The rows that some fold tests.
         """
         name = self.label if name is None else name
+        outputs = OutputNames() if outputs is None else outputs
         y = np.asarray(y)
         inputs = self.select(X)
         fresh = _seeded(self.estimator, random_state)
@@ -134,9 +138,8 @@ class CrossFitted(Candidate):
             model = self._fitted(
                 clone(fresh), take_rows(inputs, train), y[train], weight, name, f"fold {fold}"
             )
-            parts.append(
-                (test, _predict_fold(model, candidate, take_rows(inputs, test), task, name))
-            )
+            seen = take_rows(inputs, test)
+            parts.append((test, _predict_fold(model, candidate, seen, task, name, outputs)))
         if not parts:
             raise InvalidInputError(
                 f"cv must give at least one fold; {(cv if self.cv is None else self.cv)!r} gave "
@@ -186,10 +189,15 @@ def _requests_weight(estimator: Any) -> bool:
 
 
 def _predict_fold(
-    model: Any, candidate: EstimatorCandidate, X: Any, task: Task, name: str
+    model: Any,
+    candidate: EstimatorCandidate,
+    X: Any,
+    task: Task,
+    name: str,
+    outputs: OutputNames,
 ) -> Array:
     fold = EstimatorCandidate(model)
-    predictions = fold.predict(X, task, name=name)
+    predictions = fold.predict(X, task, name=name, outputs=outputs)
     if task == "regression":
         return predictions
     assert fold.classes is not None

@@ -18,6 +18,7 @@ from localma.candidates.labels import (
     warn_unknown_classes,
 )
 from localma.candidates.names import check_names, check_same_names, numbered
+from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import (
     Array,
     Task,
@@ -37,6 +38,7 @@ def read_predictions(
     task: Task,
     names: Sequence[str] | None = None,
     classes: Any = None,
+    outputs: OutputNames | None = None,
 ) -> tuple[tuple[str, ...], Array]:
     """Bring bare predictions to one array P, checked, in the order of `names`.
 
@@ -44,12 +46,14 @@ def read_predictions(
     ----------
     predictions : array (n, M) or (n, M, K); dict from name to (n,) or (n, K); or a data frame
         with one column per candidate. In classification with two classes, (n, M) and (n,) hold
-        the probability of the second; a frame (n, K) in a dict has the class labels as columns.
+        the probability of the second; a frame (n, K) in a dict has the class labels as columns. In
+        regression its columns are K outputs, aligned by name where the names are strings.
     n_rows : rows that there must be.
     task : "regression" or "classification".
     names : names that there must be, or None. Predictions that carry names are put in this
         order; an array has none, and its columns are taken to be in this order.
     classes : (K,) labels of the last axis, in classification.
+    outputs : the order of several outputs in regression; that of the first named ones if None.
 
     Returns
     -------
@@ -65,6 +69,7 @@ def read_predictions(
     """
     check_task_name(task)
     labels = _labels(task, classes)
+    outputs = OutputNames() if outputs is None else outputs
     whole = _whole(predictions, n_rows, labels)
     if whole is not None and (names is None or len(names) == whole.shape[1]):
         return numbered(whole.shape[1]) if names is None else tuple(names), whole
@@ -77,7 +82,7 @@ def read_predictions(
         check_same_names(received, names)
     ordered = tuple(received if names is None else names)
     _warn_of_missing_labels(by_name, labels)
-    checked = (_column(by_name[name], name, n_rows, labels) for name in ordered)
+    checked = (_column(by_name[name], name, n_rows, labels, outputs) for name in ordered)
     return ordered, stacked(checked, ordered, n_rows)
 
 
@@ -227,12 +232,13 @@ def _check_classes(values: Any, labels: Labels | None) -> None:
     )
 
 
-def _column(values: Any, name: str, n: int, classes: Labels | None) -> Array:
+def _column(values: Any, name: str, n: int, classes: Labels | None, outputs: OutputNames) -> Array:
     columns = column_names(values)
     if columns is None:
         return as_prediction(values, name=name, n=n, classes=classes)
     if classes is None:
-        return as_prediction(dense(values), name=name, n=n, classes=None)
+        arranged = outputs.arranged(values, f"predictions of candidate {name!r}")
+        return as_prediction(dense(arranged), name=name, n=n, classes=None)
     own = _own_labels(columns, name, classes)
     checked = as_prediction(dense(values), name=name, n=n, classes=own)
     return align(checked, places_of(own, classes), len(classes))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma.errors import InvalidInputError
+from localma.folds import _is_missing
 
 Array = NDArray[np.floating]
 Labels = NDArray[Any]
@@ -96,6 +97,36 @@ def unknown_classes(own: Iterable[Any], classes: Labels) -> list[Any]:
     """Those of `classes` that are not among a candidate's own."""
     known = set(own)
     return [label for label in classes.tolist() if label not in known]
+
+
+def are_numbers_from_zero(labels: Labels) -> bool:
+    """Whether sorted labels (K,) are the integers 0 to K - 1, as an encoder of labels gives them.
+
+    >>> are_numbers_from_zero(np.array([0, 1, 2])), are_numbers_from_zero(np.array([1, 2]))
+    (True, False)
+    """
+    return labels.dtype.kind in "iu" and np.array_equal(labels, np.arange(len(labels)))
+
+
+def check_no_label_missing(y: Any) -> None:
+    """Refuse labels (n,) of which some are None, NaN or the NA of pandas.
+
+    >>> check_no_label_missing(["no", "yes"])
+    """
+    # NumPy turns ["no", nan] into strings without a word.
+    given = np.asarray(y, dtype=object if isinstance(y, list | tuple) else None)
+    if given.ndim == 0 or given.dtype.kind not in "Of":
+        return
+    labels = given.reshape(len(given), -1)[:, :1].ravel()
+    missing = (
+        [_is_missing(label) for label in labels] if labels.dtype == object else labels != labels
+    )
+    rows = np.flatnonzero(missing)
+    if len(rows):
+        raise InvalidInputError(
+            f"Every row needs a label; {len(rows)} of {len(given)} have none in y, first in row "
+            f"{rows[0]}: leave those rows out."
+        )
 
 
 def warn_unknown_classes(missing: Mapping[str, Sequence[Any]]) -> None:

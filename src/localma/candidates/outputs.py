@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma.candidates.labels import Labels, listed
+from localma.candidates.output_names import OutputNames
 from localma.errors import CandidateError, InvalidInputError
 from localma.frames import column_names, dense
 
@@ -31,7 +32,13 @@ def check_task_name(task: str) -> None:
 
 
 def as_prediction(
-    output: Any, *, name: str, n: int, classes: Labels | None, rows: Rows | None = None
+    output: Any,
+    *,
+    name: str,
+    n: int,
+    classes: Labels | None,
+    rows: Rows | None = None,
+    outputs: OutputNames | None = None,
 ) -> Array:
     """Check what a candidate returned for n rows and bring it to its one shape.
 
@@ -42,6 +49,7 @@ def as_prediction(
     n : number of rows that it was given.
     classes : (K,) labels of its columns in classification, None in regression.
     rows : (n,) what the error calls the rows; counted from zero if None.
+    outputs : the order of several outputs in regression, where data frames name them.
 
     Returns
     -------
@@ -53,11 +61,12 @@ def as_prediction(
     >>> as_prediction([0.25], name="north", n=1, classes=np.array(["no", "yes"])).tolist()
     [[0.75, 0.25]]
     """
-    values = _real_array(_by_label(output, classes), name)
     if classes is None:
-        values = _shape_regression(values, name, n)
+        output = output if outputs is None else _by_name(output, outputs, name)
+        values = _shape_regression(_real_array(output, name), name, n)
         _check_finite(values, name, rows)
         return values
+    values = _real_array(_by_label(output, classes), name)
     return _probabilities(values, name, n, classes, rows)
 
 
@@ -86,9 +95,19 @@ def check_not_reordered(output: Any, X: Any, name: str) -> None:
     )
 
 
-def _by_label(output: Any, classes: Labels | None) -> Any:
+def _by_name(output: Any, outputs: OutputNames, name: str) -> Any:
+    """Order the columns of a returned data frame as the outputs are."""
+    if isinstance(output, np.ndarray):
+        return output
+    try:
+        return outputs.arranged(output, f"candidate {name!r}")
+    except InvalidInputError as error:
+        raise CandidateError(str(error), candidate=name) from error
+
+
+def _by_label(output: Any, classes: Labels) -> Any:
     """Order the columns of a returned data frame by class label, where they are labels."""
-    if classes is None or isinstance(output, np.ndarray):
+    if isinstance(output, np.ndarray):
         return output
     names = column_names(output)
     if names is None:

@@ -16,6 +16,7 @@ from localma.candidates.infer import as_candidate
 from localma.candidates.labels import (
     Labels,
     align,
+    are_numbers_from_zero,
     listed,
     places_of,
     union_of_classes,
@@ -23,6 +24,7 @@ from localma.candidates.labels import (
     warn_unknown_classes,
 )
 from localma.candidates.names import check_names, made_unique
+from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import Array, Task, check_task_name, stacked
 from localma.errors import InvalidInputError, unknown_name
 from localma.folds import make_folds
@@ -36,6 +38,17 @@ from localma.frames import (
 )
 
 Mask = NDArray[np.bool_]
+
+LEAVE_OUT_OR_ADD = (
+    "leave out those rows, or add a candidate that knows the label, such as CrossFitted(...)."
+)
+NUMBERED_BY_TOOLS = (
+    "cross_val_predict(method='predict_proba'), CalibratedClassifierCV(ensemble=False), "
+    "VotingClassifier and StackingClassifier of scikit-learn number the labels. With these, give "
+    "integers throughout: y as 0, 1, 2, ... in the sorted order of the labels, and each candidate "
+    "as as_candidate(model, classes=[0, 1, 2, ...]), the numbers of its own labels."
+)
+"""What to do about labels that nobody knows."""
 
 
 class Pool:
@@ -107,6 +120,7 @@ class Pool:
         sample_weight: Any = None,
         groups: Any = None,
         random_state: Any = None,
+        outputs: OutputNames | None = None,
     ) -> tuple[Pool, dict[str, Array], Covered]:
         """Fit the CrossFitted candidates, out of fold and on all rows; the others stay as they are.
 
@@ -116,6 +130,7 @@ class Pool:
         cv : folds for those that have none of their own.
         sample_weight, groups : (n,) or None.
         random_state : seeds the estimators whose own random_state is None.
+        outputs : the order of several outputs, as in `predict`.
 
         Returns
         -------
@@ -139,6 +154,7 @@ class Pool:
             classification=self.task == "classification",
             random_state=random_state,
         )
+        outputs = OutputNames() if outputs is None else outputs
         fitted: dict[str, Candidate] = dict(self._items())
         raw: dict[str, Array] = {}
         for name, candidate, seen in self._seen_by_each(X):
@@ -153,6 +169,7 @@ class Pool:
                 groups=groups,
                 random_state=random_state,
                 name=name,
+                outputs=outputs,
             )
             covered &= tested
         _check_some_row_is_covered(covered, raw)
@@ -161,7 +178,12 @@ class Pool:
         return pool, aligned, covered
 
     def predict(
-        self, X: Any, *, only: Any = None, given: Mapping[str, Array] | None = None
+        self,
+        X: Any,
+        *,
+        only: Any = None,
+        given: Mapping[str, Array] | None = None,
+        outputs: OutputNames | None = None,
     ) -> Array:
         """Ask every candidate about every row.
 
@@ -172,6 +194,8 @@ class Pool:
             each, as a mask (n, M). Predictions that are not asked for are zero in P, so that a
             weight of zero leaves them out of any average.
         given : predictions already known, by name, put into P as they are.
+        outputs : the order of several outputs in regression, by which data frames that candidates
+            return are arranged; that of the first such frame if None.
 
         Returns
         -------
@@ -183,22 +207,25 @@ class Pool:
         given = given or {}
         self._check_known(given)
         mask = None if only is None else self._mask(only, n_rows(X))
-        return stacked(self._answers(X, mask, given), self.names, n_rows(X))
+        outputs = OutputNames() if outputs is None else outputs
+        return stacked(self._answers(X, mask, given, outputs), self.names, n_rows(X))
 
     def check_labels(self, y: Any) -> None:
         """Refuse labels in y that no candidate knows; a CrossFitted will learn any."""
-        if self.classes is None or self.has_own_models:
+        if self.classes is None:
             return
-        strange = unknown_classes(self.classes.tolist(), np.unique(np.asarray(y)))
-        if strange:
+        labels = np.unique(np.asarray(y))
+        numbered = self.classes.dtype.kind == "U" and are_numbers_from_zero(labels)
+        strange = unknown_classes(self.classes.tolist(), labels)
+        if numbered or (strange and not self.has_own_models):
             raise InvalidInputError(
                 f"Every label in y must be known to some candidate; none knows "
-                f"{listed(strange)}, and together they know {listed(self.classes)}: leave out "
-                "those rows, or add a candidate that knows the label, such as CrossFitted(...)."
+                f"{listed(strange)}, and together they know {listed(self.classes)}: "
+                f"{NUMBERED_BY_TOOLS if numbered else LEAVE_OUT_OR_ADD}"
             )
 
     def _answers(
-        self, X: Any, mask: Mask | None, given: Mapping[str, Array]
+        self, X: Any, mask: Mask | None, given: Mapping[str, Array], outputs: OutputNames
     ) -> Iterator[Array | None]:
         """Predictions of one candidate after another; None for one that is not asked."""
         for m, (name, candidate, seen) in enumerate(self._seen_by_each(X)):
@@ -206,7 +233,7 @@ class Pool:
                 yield given[name]
                 continue
             rows = None if mask is None else mask[:, m]
-            values = _ask(candidate, seen, self.task, name, rows)
+            values = _ask(candidate, seen, self.task, name, rows, outputs)
             yield None if values is None else self._aligned(m, values)
 
     def _items(self) -> Iterable[tuple[str, Candidate]]:
@@ -314,14 +341,21 @@ def _refuse_one_twice(names: Sequence[str], candidates: Sequence[Candidate]) -> 
             )
 
 
-def _ask(candidate: Candidate, X: Any, task: Task, name: str, rows: Mask | None) -> Array | None:
+def _ask(
+    candidate: Candidate,
+    X: Any,
+    task: Task,
+    name: str,
+    rows: Mask | None,
+    outputs: OutputNames,
+) -> Array | None:
     """Predictions of one candidate, zero in the rows left out; None if all are."""
     if rows is None or rows.all():
-        return candidate.predict(X, task, name=name)
+        return candidate.predict(X, task, name=name, outputs=outputs)
     if not rows.any():
         return None
     asked = np.flatnonzero(rows)
-    some = candidate.predict(take_rows(X, asked), task, name=name, rows=asked)
+    some = candidate.predict(take_rows(X, asked), task, name=name, rows=asked, outputs=outputs)
     values = np.zeros((len(rows), *some.shape[1:]))
     values[asked] = some
     return values

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted
 
-from localma.candidates import Pool
 from localma.candidates.given import check_same_index
-from localma.candidates.labels import listed, unknown_classes
+from localma.candidates.labels import check_no_label_missing, listed, unknown_classes
 from localma.combine import global_average, local_average, row_losses
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
@@ -246,13 +245,7 @@ def observe(
     given = None
     if predictions is not None:
         check_same_index(predictions, X)
-        _, given = Pool.from_predictions(
-            predictions,
-            n_rows=n,
-            task="classification" if isinstance(model, LocalMAClassifier) else "regression",
-            names=model.candidate_names_,
-            classes=getattr(model, "classes_", None),
-        )
+        given = model._given(predictions, n, getattr(model, "classes_", None), model._outputs())
     target = None if y is None else _target(model, y, n)
     weight = np.ones(n) if sample_weight is None else _weight(sample_weight, n)
     numbers = None if groups is None else number_groups(groups, n)
@@ -271,9 +264,10 @@ def _weight(sample_weight: Any, n: int) -> Array:
 
 
 def _target(model: Model, y: Any, n: int) -> NDArray[Any]:
-    target = np.asarray(y)
+    target = np.asarray(model._outputs().arranged(y, "y"))
     check_consistent_length(np.empty(n), target)
     if isinstance(model, LocalMAClassifier):
+        check_no_label_missing(y)
         strange = unknown_classes(model.classes_.tolist(), np.unique(target))
         if strange:
             raise InvalidInputError(

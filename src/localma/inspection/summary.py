@@ -63,7 +63,8 @@ order, and "n_others" is 42, or 0 where everybody is named.
     path          None unless gate="auto", else
                   {gate, shrinkage (None is infinite: constant weights), risk, standard_error,
                    weight: columns of one table,
-                   gain: {value, standard_error, global_risk, risk, is_clear}, verdict}
+                   gain: {value, standard_error, global_risk, risk, over_constant,
+                          over_constant_error, is_clear, is_local}, verdict}
     spread        {effective: {mean, low, median, high, of_global, n_candidates},
                    disagreement: {kind: "standard_deviation" | "share_of_rows", value,
                                   outputs: [K] | None, sentence} | None}
