@@ -72,7 +72,7 @@ def number_groups(groups: Any, n: int) -> Rows:
             f"shape {given.shape}. Pass one of shape ({n},)."
         )
     is_object = given.dtype == object
-    missing = [_is_missing(group) for group in given] if is_object else given != given
+    missing = [is_missing(group) for group in given] if is_object else given != given
     unknown = np.flatnonzero(missing)
     if len(unknown):
         raise InvalidInputError(
@@ -105,7 +105,7 @@ def _number_objects(given: NDArray[Any]) -> Rows:
     return places
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN, or the NA of pandas, whose comparisons are neither."""
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma.errors import InvalidInputError
-from localma.folds import _is_missing
+from localma.folds import is_missing
 
 Array = NDArray[np.floating]
 Labels = NDArray[Any]
@@ -119,7 +119,7 @@ def check_no_label_missing(y: Any) -> None:
         return
     labels = given.reshape(len(given), -1)[:, :1].ravel()
     missing = (
-        [_is_missing(label) for label in labels] if labels.dtype == object else labels != labels
+        [is_missing(label) for label in labels] if labels.dtype == object else labels != labels
     )
     rows = np.flatnonzero(missing)
     if len(rows):
