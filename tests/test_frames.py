@@ -119,6 +119,13 @@ def test_names_that_are_there_twice_name_the_way_out() -> None:
             use()
 
 
+def test_names_that_are_there_twice_in_an_arrow_table_name_the_way_out() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table([[1.0], [2.0]], names=["a", "a"])
+    with pytest.raises(InvalidInputError, match="'a' is there more than once: rename them"):
+        check_names_differ(table)
+
+
 def test_without_near_names_the_columns_are_listed() -> None:
     pandas = pytest.importorskip("pandas")
     with pytest.raises(

@@ -66,12 +66,15 @@ def check_names_differ(X: Any) -> None:
     """
     names = column_names(X) or []
     if len(set(names)) < len(names):
-        twice = [name for name, count in Counter(names).items() if count > 1]
-        listed = ", ".join(repr(name) for name in twice)
-        raise InvalidInputError(
-            f"Columns of a data frame must have different names; {listed} "
-            f"{'is' if len(twice) == 1 else 'are'} there more than once: rename them."
-        )
+        raise _named_twice(names)
+
+
+def _named_twice(names: Iterable[Any]) -> InvalidInputError:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    return InvalidInputError(
+        f"Columns of a data frame must have different names; {', '.join(map(repr, twice))} "
+        f"{'is' if len(twice) == 1 else 'are'} there more than once: rename them."
+    )
 
 
 def take_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
@@ -289,9 +292,8 @@ def _narwhals(X: Any, **how: Any) -> Any:
     """X as narwhals sees it; X itself where it is no frame."""
     try:
         return nw.from_native(X, pass_through=True, **how)
-    except DuplicateError:
-        check_names_differ(X)
-        raise
+    except DuplicateError as error:
+        raise _named_twice(getattr(X, "column_names", None) or X.columns) from error
 
 
 def _is_a(X: Any, module: str, name: str) -> bool:
