@@ -827,7 +827,7 @@ def test_constant_weights_are_the_same_for_rows_unlike_the_sample(tmp_path):
 # Which column is what
 
 
-def test_a_date_in_the_order_of_the_rows_is_no_input_of_the_gate(tmp_path):
+def test_the_gate_does_not_see_the_day_of_dates_in_the_order_of_the_rows(tmp_path):
     days = np.datetime64("2024-01-01") + np.arange(400)
     table = make_table(400).set_column(4, "listed", pa.array(days))
     csv.write_csv(table[:300], tmp_path / "train.csv")
@@ -835,12 +835,23 @@ def test_a_date_in_the_order_of_the_rows_is_no_input_of_the_gate(tmp_path):
     out = tmp_path / "m.localma"
     fit_to = ["--target", "rent", "--predictions", "pred_*", "--out", out, "--json"]
     told = json.loads(call("fit", tmp_path / "train.csv", *fit_to).stdout)
-    assert told["left_out"]["listed"].startswith("rows come in its order")
-    assert told["features"] == ["area", "rooms", "district"]
+    assert told["features"] == ["area", "rooms", "district", "listed"]
+    encoder = load(out).gate_features_.transformer
+    assert encoder.get_feature_names_out().tolist()[-2:] == ["listed, week sin", "listed, week cos"]
     judged = call("evaluate", out, tmp_path / "later.csv", "--no-control", "--json")
     losses = {e["kind"]: e["loss"]["value"] for e in json.loads(judged.stdout)["entries"]}
     assert losses["local"] < 0.5 * losses["global"]
     assert judged.stderr == ""
+
+
+def test_where_no_column_is_left_to_see_it_says_why(tmp_path):
+    csv.write_csv(make_table(50), tmp_path / "train.csv")
+    fit_to = ["--target", "rent", "--predictions", "pred_*", "--out", tmp_path / "m.localma"]
+    named = ["--features", "id"]
+    failed = call("fit", tmp_path / "train.csv", *fit_to, *named, code=2)
+    words = " ".join(failed.stderr.split())
+    assert "each is left out: 'id', nearly all values are different. Give it others" in words
+    call("fit", tmp_path / "train.csv", *fit_to, *named, "--gate", "global")
 
 
 def test_columns_of_a_pool_are_no_features(inside, tmp_path):

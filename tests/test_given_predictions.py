@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 from localma import LocalMAClassifier, LocalMARegressor, load
 from localma.candidates import Pool
-from localma.candidates.output_names import OutputNames
+from localma.candidates.output_names import OutputNames, names_of_outputs
 from localma.errors import CandidateError, InvalidInputError
 
 P = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -329,3 +329,11 @@ def test_a_frame_of_two_classes_holds_the_probability_of_the_second(kind: str) -
     given = frame(kind, south=PROBABILITIES[:, 0, 0], north=PROBABILITIES[:, 0, 1])
     values = classify(given, names=["north", "south"])
     np.testing.assert_allclose(values[:, 0], PROBABILITIES[:, 0], rtol=1e-12)
+
+
+def test_names_that_nobody_gave_are_none():
+    polars = pytest.importorskip("polars")
+    values = np.arange(6.0).reshape(3, 2)
+    assert names_of_outputs(polars.DataFrame(values), "y") is None
+    assert names_of_outputs(polars.DataFrame(values, schema=["0", "1"]), "y") is None
+    assert names_of_outputs(polars.DataFrame(values, schema=["column_1", "column_0"]), "y")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from localma.gates._verdict import verdict
 from localma.selection import (
     RULES,
     LocalityGain,
@@ -148,6 +149,25 @@ def test_gain_is_paired():
 def test_a_gain_is_local_if_no_constant_weights_have_it(value, over_constant, local):
     gain = LocalityGain(value, 0.1, 2.0, 2.0 - value, over_constant, 0.1)
     assert gain.is_local == local
+
+
+def test_a_gain_that_was_saved_without_that_over_constant_weights_is_taken_as_it_is():
+    assert LocalityGain(1.0, 0.1, 2.0, 1.0).is_local
+    assert not LocalityGain(1.0, 0.6, 2.0, 1.0).is_local
+    assert not LocalityGain(1.0, 0.1, 2.0, 1.0).is_of_constants
+
+
+@pytest.mark.parametrize(
+    ("over_constant", "begins", "ends"),
+    [
+        (0.48, "Local weights make up 90% of the answer: the held-out", "which is no clear gain."),
+        (0.05, "Constant weights suffice: the held-out loss changes by -0.5", "0.25."),
+    ],
+)
+def test_whose_a_gain_is_that_is_not_clearly_local(over_constant, begins, ends):
+    words = verdict(LocalityGain(0.5, 0.24, 2.0, 1.5, over_constant, 0.25), 0.9)
+    assert words.startswith(begins)
+    assert words.endswith(ends)
 
 
 def test_a_row_that_is_judged_ten_times_is_one_piece_of_evidence():

@@ -209,13 +209,29 @@ class TestVerdict:
 
     def test_repeated_folds_are_no_more_evidence(self):
         X, P, y = constant_truth(100, seed=5)
-        largest = []
+        largest, errors = [], []
         for repeats in (1, 10):
             cv = RepeatedKFold(n_splits=5, n_repeats=repeats, random_state=0)
             base = MLPGate(n_steps=30)
             gate = ShrunkGate(base, cv=cv, linear=False, strengths=(1.0, 0.1), random_state=0)
             largest.append(max(gate.fit(X, P, y, loss=LOSS).path_["weight"]))
+            errors.append(gate.path_["standard_error"][0])
         assert largest[1] < largest[0] + 0.1
+        assert errors[1] > 0.85 * errors[0]
+
+    def test_what_is_chosen_has_the_smallest_risk_of_the_path_however_often_rows_are_judged(self):
+        for seed in range(4):
+            X, P, y = constant_truth(60, seed)
+            base, cv = MLPGate(n_steps=30), ShuffleSplit(6, test_size=0.2, random_state=seed)
+            gate = ShrunkGate(base, cv=cv, linear=False, rule="best", random_state=0)
+            path = gate.fit(X, P, y, loss=LOSS).path_
+            assert np.argmax(path["weight"]) == np.argmin(path["risk"])
+
+    def test_a_gain_of_four_numbers_is_restored(self, local):
+        arrays = local.arrays()
+        arrays["gain"] = arrays["gain"][:4]
+        again = ShrunkGate().restore(arrays)
+        assert again.verdict_ == local.verdict_
 
     def test_gain_can_be_negative(self):
         """Nested, so not the minimum over a path that contains the global gate."""

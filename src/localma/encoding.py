@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from localma.errors import FileFormatError, InvalidInputError
-from localma.frames import missing_column
+from localma.frames import missing_column, to_narwhals
 
 Array = NDArray[np.floating]
 
@@ -21,8 +21,10 @@ MOST_LEVELS = 30
 """Categories that get a column of their own; the rarest share none, as unseen ones do."""
 FEWEST_ROWS = 5
 """Rows that a category must have to get a column of its own."""
-YEAR, WEEK = 365.2425, 7.0
+CYCLES = {"year": 365.2425, "week": 7.0}
 """Days after which dates come round again."""
+DATE_PARTS = ("day", *CYCLES)
+"""What becomes of a date: its day, and where it stands in the year and in the week."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class EncodedColumn:
 
     kind : "number", "truth", "category" or "date"; fill : what a missing number or day becomes;
     has_missing : whether a column says that it was missing; levels : categories with a column;
-    has_others : whether there were other categories, too rare for one.
+    has_others : whether there were other categories, too rare for one; parts : what of a date.
     """
 
     name: str
@@ -40,6 +42,7 @@ class EncodedColumn:
     has_missing: bool = False
     levels: list[str] = field(default_factory=list)
     has_others: bool = True
+    parts: list[str] = field(default_factory=lambda: list(DATE_PARTS))
 
     @property
     def names(self) -> list[str]:
@@ -48,8 +51,7 @@ class EncodedColumn:
         if self.kind == "category":
             return [f"{self.name} is {level}" for level in self.levels] + flag
         if self.kind == "date":
-            cycles = [f"{self.name}, {c}" for c in ("year sin", "year cos", "week sin", "week cos")]
-            return [self.name, *cycles, *flag]
+            return [name for part in self.parts for name in _date_names(self.name, part)] + flag
         return [self.name, *flag]
 
     def encode(self, series: Any) -> Array:
@@ -60,7 +62,8 @@ class EncodedColumn:
             texts = np.array(_texts(series), dtype=object)
             parts = [((texts == level) & ~missing).astype(np.float64) for level in self.levels]
         elif self.kind == "date":
-            parts = _date_parts(np.where(missing, self.fill, _days(series, self.name)))
+            days = np.where(missing, self.fill, _days(series, self.name))
+            parts = [number for part in self.parts for number in _date_numbers(days, part)]
         else:
             parts = [np.where(missing, self.fill, _numbers(series, self.name))]
         return np.column_stack([*parts, *flag]) if parts or flag else np.empty((len(missing), 0))
@@ -71,9 +74,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     Numbers and truth values stay as they are, missing ones become the median. A category becomes a
     column per frequent level; a date its day, and where it stands in the year and in the week.
-    Whether a value was missing is a column of its own where that happened. Columns that say nothing
-    about new rows are left out, in `left_out_`: constants, numbers of rows, dates in the order of
-    the rows, and texts that are nearly all different.
+    Where rows come in the order of a date, its day is left out, since later rows would lie outside
+    of all days, and so are cycles that the sample has not been through. Whether a value was missing
+    is a column of its own where that happened. Columns that say nothing about new rows are left
+    out, in `left_out_`: constants, numbers of rows, and texts that are nearly all different.
 
     Unlike other transformers it is saved with the model, and needs no trust.
 
@@ -171,7 +175,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 def _restored(saved: dict[str, Any]) -> EncodedColumn:
     column = EncodedColumn(**saved)
     levels = isinstance(column.levels, list) and all(isinstance(x, str) for x in column.levels)
-    if column.kind not in ("number", "truth", "category", "date") or not levels:
+    parts = isinstance(column.parts, list) and all(part in DATE_PARTS for part in column.parts)
+    if column.kind not in ("number", "truth", "category", "date") or not levels or not parts:
         raise ValueError(column)
     return EncodedColumn(
         str(column.name),
@@ -180,11 +185,12 @@ def _restored(saved: dict[str, Any]) -> EncodedColumn:
         bool(column.has_missing),
         column.levels,
         bool(column.has_others),
+        column.parts,
     )
 
 
 def _frame(X: Any) -> nw.DataFrame[Any]:
-    frame = nw.from_native(X, pass_through=True)
+    frame = to_narwhals(X)
     if not isinstance(frame, nw.DataFrame):
         raise InvalidInputError(
             f"TableEncoder takes a data frame with named columns; received a {type(X).__name__}. "
@@ -217,9 +223,10 @@ def _look_at(name: str, series: Any) -> EncodedColumn | str:
         days = _days(series, name)[~missing]
         if np.ptp(days) == 0 and not flagged:
             return "all values are the same"
-        if _in_order(days):
+        parts = _parts_of_dates(days)
+        if not parts and not flagged:
             return "rows come in its order, and later ones would lie outside the sample"
-        return EncodedColumn(name, "date", float(np.median(days)), flagged)
+        return EncodedColumn(name, "date", float(np.median(days)), flagged, parts=parts)
     texts = [text for text, gone in zip(_texts(series), missing, strict=True) if not gone]
     return _look_at_texts(name, texts, flagged)
 
@@ -243,6 +250,17 @@ def _in_order(days: Array) -> bool:
     steps = np.diff(days)
     one_way = bool((steps >= 0).all() or (steps <= 0).all())
     return len(days) > FEWEST_ROWS and bool(steps.any()) and one_way
+
+
+def _parts_of_dates(days: Array) -> list[str]:
+    """What of dates says something about new rows.
+
+    Where rows come in their order, new ones lie behind the last day: then only cycles that the
+    sample has been through.
+    """
+    if not _in_order(days):
+        return list(DATE_PARTS)
+    return [part for part, length in CYCLES.items() if np.ptp(days) >= length]
 
 
 def _look_at_texts(name: str, texts: list[str], flagged: bool) -> EncodedColumn | str:
@@ -299,6 +317,12 @@ def _days(series: Any, name: str) -> Array:
     return moments.astype(np.int64) / 86_400_000.0
 
 
-def _date_parts(days: Array) -> list[Array]:
-    angles = [2.0 * np.pi * days / cycle for cycle in (YEAR, WEEK)]
-    return [days, *(turn(angle) for angle in angles for turn in (np.sin, np.cos))]
+def _date_names(name: str, part: str) -> list[str]:
+    return [name] if part == "day" else [f"{name}, {part} {turn}" for turn in ("sin", "cos")]
+
+
+def _date_numbers(days: Array, part: str) -> list[Array]:
+    if part == "day":
+        return [days]
+    angle = 2.0 * np.pi * days / CYCLES[part]
+    return [np.sin(angle), np.cos(angle)]

@@ -93,7 +93,7 @@ def take_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
         return X.select(np.arange(n_rows(X))[rows])
     if _is_a(X, "torch.utils.data", "Dataset"):
         return sys.modules["torch.utils.data"].Subset(X, np.arange(n_rows(X))[rows].tolist())
-    native = _narwhals(X, eager_only=True, allow_series=True)
+    native = to_narwhals(X, eager_only=True, allow_series=True)
     return X[rows] if native is X else native[rows].to_native()
 
 
@@ -279,7 +279,7 @@ def _at_positions(X: Any, positions: list[int]) -> Any:
 def _as_frame(X: Any) -> nw.DataFrame[Any] | None:
     if isinstance(X, np.ndarray | list | tuple):
         return None
-    frame = _narwhals(X)
+    frame = to_narwhals(X)
     if isinstance(frame, nw.LazyFrame):
         raise InvalidInputError(
             f"X must be a table whose rows are there, and a {type(X).__name__} is yet to be "
@@ -288,7 +288,7 @@ def _as_frame(X: Any) -> nw.DataFrame[Any] | None:
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
-def _narwhals(X: Any, **how: Any) -> Any:
+def to_narwhals(X: Any, **how: Any) -> Any:
     """X as narwhals sees it; X itself where it is no frame."""
     try:
         return nw.from_native(X, pass_through=True, **how)

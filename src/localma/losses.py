@@ -716,32 +716,35 @@ def try_loss(loss: Loss, y: Array, mixture: Array) -> None:
 second argument; at y=1, mu=0 it is 1, but the value changes with slope -2. Correct its derivative.
     """
     rows = np.unique([0, len(y) // 2, len(y) - 1])
-    many = [np.asarray(array[:: 1 + len(y) // 1000], dtype=np.float64) for array in (y, mixture)]
+    many = np.asarray(y[:: 1 + len(y) // 1000], dtype=np.float64)
     y, mixture = (np.asarray(array, dtype=np.float64)[rows] for array in (y, mixture))
     for role in ("value", "derivative"):
         _call_checked(loss, role, y, mixture)
-    _check_zero(loss, *many)
+    _check_zero(loss, many)
     if loss.location:
         _check_location(loss, y, mixture)
     _check_slopes(loss, y, _moved_inside(loss.prediction, mixture))
 
 
-def _check_zero(loss: Loss, y: Array, mixture: Array) -> None:
+def _check_zero(loss: Loss, y: Array) -> None:
     """Refuse a loss that does not count from a perfect prediction, as a bare log-likelihood.
 
     Shrinkage and held-out evidence are in units of the risk, which a constant would inflate. A
-    hundredth of the mean loss is let pass: some losses are rounded off where they had a kink.
-    Nothing is asked where the loss of ``mu = y`` is not finite, as that of a logarithm at zero.
+    hundredth of what it costs to predict the mean is let pass: some losses are rounded off where
+    they had a kink. Nothing is asked of targets that are no predictions, as zero under a logarithm.
     """
-    inside = loss.prediction.contains(y)
+    y = y[loss.prediction.contains(y)]
+    if not y.size:
+        return
     with np.errstate(all="ignore"):
-        perfect = np.asarray(loss.value(y, y), dtype=np.float64)
-        usual = np.asarray(loss.value(y, mixture), dtype=np.float64)
-    known = inside & np.isfinite(perfect)
-    allowed = 0.01 * np.abs(usual[np.isfinite(usual)]).mean() if np.isfinite(usual).any() else 0.0
-    wrong = known & (np.abs(perfect) > max(allowed, 1e-9))
+        perfect, usual = (
+            np.asarray(loss.value(y, mu), dtype=np.float64) for mu in (y, np.full_like(y, y.mean()))
+        )
+    finite = usual[np.isfinite(usual)]
+    allowed = max(1e-9, 0.01 * float(np.abs(finite).mean()) if finite.size else 0.0)
+    wrong = np.isfinite(perfect) & (np.abs(perfect) > allowed)
     if wrong.any():
-        first = tuple(np.argwhere(wrong)[0])
+        first = int(wrong.argmax())
         raise InvalidInputError(
             f"Loss {loss.name!r}: its value must be zero for a perfect prediction, since shrinkage "
             f"and evidence are measured in units of the mean loss; at y={y[first]:g}, "

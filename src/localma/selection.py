@@ -190,15 +190,16 @@ class LocalityGain:
         The two cross-fitted risks.
     over_constant, over_constant_error : float
         The same over constant weights of every kind: as if the procedure had no local gates, but
-        could still choose equal weights or the best candidate instead of the global weights.
+        could still choose equal weights or the best candidate instead of the global weights. NaN in
+        models that were saved before it was looked at.
     """
 
     value: float
     standard_error: float
     global_risk: float
     risk: float
-    over_constant: float
-    over_constant_error: float
+    over_constant: float = float("nan")
+    over_constant_error: float = float("nan")
 
     @property
     def is_clear(self) -> bool:
@@ -208,8 +209,13 @@ class LocalityGain:
     @property
     def is_local(self) -> bool:
         """Whether it is clear that local weights gain, over any constant ones."""
-        gains = self.is_clear and self.value > 0
-        return gains and self.over_constant > 2 * self.over_constant_error
+        doubtful = self.over_constant <= 2 * self.over_constant_error  # not where it is unknown
+        return self.is_clear and self.value > 0 and not doubtful
+
+    @property
+    def is_of_constants(self) -> bool:
+        """Whether most of the gain is one of other constant weights than the global ones."""
+        return self.value > 0 and self.over_constant < self.value / 2
 
     def __str__(self) -> str:
         return f"{readable(self.value)} ± {readable(self.standard_error, 2)}"
@@ -242,16 +248,17 @@ def locality_gain(
     return LocalityGain(*gain_over(global_losses), global_risk, risk, *gain_over(constant_losses))
 
 
-def fold_overlap(sizes: Sequence[tuple[int, int]]) -> float:
+def fold_overlap(sizes: Sequence[tuple[int, int]], repeats: float = 1.0) -> float:
     """Factor by which overlapping training rows widen a standard error from held-out losses.
 
     ``sqrt(1 + J t / s)`` for J folds with t rows judged by a gate trained on s: the correction of
     Nadeau and Bengio (2003). Judgements look more alike than new samples would make them.
 
-    sizes : (rows trained on, rows judged) of each fold
+    sizes : (rows trained on, rows judged) of each fold; repeats : how often a row is judged on
+    average, where its judgements count as one.
 
-    >>> fold_overlap([(80, 20)] * 5)
-    1.5
+    >>> fold_overlap([(80, 20)] * 5), fold_overlap([(80, 20)] * 50, repeats=10)
+    (1.5, 1.5)
     """
     ratio = sum(judged / trained for trained, judged in sizes) / len(sizes)
-    return sqrt(1.0 + len(sizes) * ratio)
+    return sqrt(1.0 + len(sizes) * ratio / repeats)

@@ -713,6 +713,17 @@ def test_a_loss_counts_from_a_perfect_prediction():
     try_loss(replace(likelihood, value=counted), Y, MIXTURE)
 
 
+def test_a_loss_is_not_asked_about_targets_that_are_no_predictions():
+    def strict(y, mu):
+        if (mu <= 0).any():
+            raise ValueError("mu must be positive")
+        return mu - y + np.where(y > 0, y * np.log(np.where(y > 0, y, 1.0) / mu), 0.0)
+
+    counts = own(strict, lambda y, mu: 1 - y / mu, prediction=POSITIVE)
+    try_loss(counts, np.array([0.0, 3.0, 0.0]), np.ones(3))
+    try_loss(counts, np.zeros(3), np.ones(3))
+
+
 def test_a_loss_may_be_rounded_off_at_its_kink():
     def rounded_off(y, mu):
         return np.sqrt((mu - y) ** 2 + 1e-6)

@@ -154,7 +154,8 @@ class Cached(Candidate):
         place[order] = np.cumsum(new) - 1
         shelf = self._shelf(task)
         known = shelf.output_names() if task == "regression" else None
-        kept = OutputNames(known, "its cache")
+        # By alphabet, so that whoever writes first writes what others would.
+        kept = OutputNames(known, "its cache", by_alphabet=True)
         call = _Call(X, task, name, rows, shelf, kept)
         predictions = self._predict_distinct(call, distinct, keys[distinct])[place]
         if outputs is None:

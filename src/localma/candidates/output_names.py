@@ -19,6 +19,7 @@ class OutputNames:
     ----------
     names : K names in their order; None takes those of the first data frame that has some.
     of : whose they are, for the error.
+    by_alphabet : whether names that are taken from a data frame are put in alphabetical order.
 
     Examples
     --------
@@ -28,9 +29,11 @@ class OutputNames:
     [[3.0, 900.0]]
     """
 
-    def __init__(self, names: Sequence[str] | None = None, of: str = "") -> None:
+    def __init__(
+        self, names: Sequence[str] | None = None, of: str = "", *, by_alphabet: bool = False
+    ) -> None:
         self.names: Names | None = None if names is None else tuple(names)
-        self.of = of
+        self.of, self.by_alphabet = of, by_alphabet
 
     @classmethod
     def of_target(cls, y: Any) -> OutputNames:
@@ -50,7 +53,7 @@ class OutputNames:
         if names is None:
             return values
         if self.names is None:
-            self.names, self.of = names, of
+            self.names, self.of = tuple(sorted(names)) if self.by_alphabet else names, of
         if sorted(names) != sorted(self.names):
             raise InvalidInputError(
                 f"The outputs of {of} are named {listed(names)}, and those of {self.of} "
@@ -64,7 +67,7 @@ class OutputNames:
 
 
 def names_of_outputs(values: Any, of: str) -> Names | None:
-    """Names of a data frame's columns, if there are several and all are strings.
+    """Names of a data frame's columns, if there are several, all strings, and somebody's choice.
 
     >>> names_of_outputs([[1.0, 2.0]], "y") is None
     True
@@ -72,6 +75,8 @@ def names_of_outputs(values: Any, of: str) -> Names | None:
     names = column_names(values)
     if names is None or len(names) < 2 or not all(isinstance(name, str) for name in names):
         return None
+    if names in ([f"column_{k}" for k in range(len(names))], [*map(str, range(len(names)))]):
+        return None  # those of polars, and of numbers in a file, where nobody gave any
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidInputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -196,6 +197,12 @@ def _fit(
     """
     encoder = TableEncoder(roles.seen_by_gate(table.column_names)).fit(table)
     seen = [column.name for column in encoder.columns_]
+    if not seen and encoder.left_out_ and GATES[str(model.gate)]().needs_inputs:
+        reasons = "; ".join(f"{name!r}, {why}" for name, why in encoder.left_out_.items())
+        raise wrong_call(
+            f"The gate must have some column to see, and each is left out: {reasons}. Give it "
+            "others, or a --gate that needs none, such as global."
+        )
     model.gate_features = TableEncoder(seen)
     asked = {*seen, *roles.matched(table.column_names)}
     asked |= _inputs(pool, table, roles) if runs else set()
@@ -255,7 +262,7 @@ def _report(model: Model, table: Any, left_out: dict[str, str], out: Path) -> di
         "verdict": model.verdict_ if judged else None,
         "gain": None
         if gain is None
-        else plain({"value": gain.value, "standard_error": gain.standard_error}),
+        else plain({**asdict(gain), "is_clear": gain.is_clear, "is_local": gain.is_local}),
     }
 
 

@@ -193,16 +193,21 @@ class HeldOut:
         blocks = np.repeat(np.arange(len(folds)), [len(test) for _, test in folds])
         if len(folds) == 1:
             blocks = two_halves(data, rows, random)
-        overlap = fold_overlap([(len(train), len(test)) for train, test in folds])
+        repeats = len(rows) / len(np.unique(rows))
+        overlap = fold_overlap([(len(train), len(test)) for train, test in folds], repeats)
         return cls(data, np.concatenate(mixtures, axis=1), rows, blocks, members, overlap)
 
     @property
     def related(self) -> dict[str, Rows]:
-        """Judgements that are not independent: by folds and, where there are such, groups."""
+        """Rows that are not independent: by folds and, where there are such, groups.
+
+        In the order of `once_a_row`. Rows of several folds are not told apart by them.
+        """
+        repeated = np.bincount(self.rows).max() > 1
         # The two halves of a single fold were judged by the same gates, and say no more than rows.
-        related = {} if len(self.members) == 1 else {"folds": self.blocks}
+        related = {} if repeated or len(self.members) == 1 else {"folds": self.blocks}
         if self.data.groups is not None:
-            related["groups"] = self.data.groups[self.rows]
+            related["groups"] = self.data.groups[np.unique(self.rows) if repeated else self.rows]
         return related
 
     @property

@@ -37,10 +37,17 @@ weights to 1.5 (25% lower).'
             f"to {readable(gain.risk)} ({gain.value / abs(gain.global_risk):.0%} lower)."
         )
     if gain.is_clear and gain.value > 0:
-        own, doubt = readable(-gain.over_constant), readable(gain.over_constant_error, 2)
+        beside = f"{readable(-gain.over_constant)} ± {readable(gain.over_constant_error, 2)}"
+        if gain.is_of_constants:
+            return (
+                f"Constant weights suffice: the {change} ± {error} from {before}, but equal "
+                f"weights or a single candidate do that; beside them local weights change it by "
+                f"{beside}."
+            )
         return (
-            f"Constant weights suffice: the {change} ± {error} from {before}, but equal weights or "
-            f"a single candidate do that; beside them local weights change it by {own} ± {doubt}."
+            f"Local weights make up {local:.0%} of the answer: the {change} ± {error} from "
+            f"{before}, but beside equal weights or a single candidate by {beside}, which is no "
+            "clear gain."
         )
     if gain.is_clear and -gain.value > RELEVANT * abs(gain.global_risk):
         return (

@@ -265,7 +265,8 @@ class ShrunkGate(Gate):
         self.global_weights_ = arrays["global_weights"]
         M = len(self.global_weights_)
         _check_shape(arrays, "size", (3,))
-        _check_shape(arrays, "gain", (len(fields(LocalityGain)),))
+        known = 4 if len(arrays["gain"]) == 4 else len(fields(LocalityGain))  # of older files
+        _check_shape(arrays, "gain", (known,))
         p, n, n_rows = int(arrays["size"][0]), float(arrays["size"][1]), int(arrays["size"][2])
         points = self._points(p, M, n, n_rows)
         for key in _NUMBERS:
@@ -370,20 +371,23 @@ class ShrunkGate(Gate):
         """Weight the points by their held-out losses, and find what the procedure is worth."""
         prior = np.array([point.prior for point in points])
         constant = np.array([point.gate is None for point in points])
-        L, weight, rule = held_out.losses(), held_out.sample_weight, RULES[self.rule]
-        shares = rule(*once_a_row(L, weight, held_out.rows), prior / prior.sum())
-        reference = [point.name for point in points].index("global")
+        L, rule = held_out.losses(), RULES[self.rule]
+        nested = [
+            held_out.nested_losses(L, rule, part)
+            for part in (np.where(constant, prior, 0.0), prior)
+        ]
+        # A row that several folds judge counts once, with its mean loss.
+        found, weight = once_a_row(np.vstack([L, *nested]), held_out.sample_weight, held_out.rows)
+        *_, by_constants, by_all = found
+        L = found[: len(points)]
+        shares = rule(L, weight, prior / prior.sum())
+        at_global = L[[point.name for point in points].index("global")]
         overlap, related = held_out.overlap, held_out.related
         self.locality_gain_ = locality_gain(
-            L[reference],
-            held_out.nested_losses(L, rule, np.where(constant, prior, 0.0)),
-            held_out.nested_losses(L, rule, prior),
-            weight,
-            **related,
-            overlap=overlap,
+            at_global, by_constants, by_all, weight, **related, overlap=overlap
         )
         differences = [
-            overlap * mean_and_error(losses - L[reference], weight, **related)[1] for losses in L
+            overlap * mean_and_error(losses - at_global, weight, **related)[1] for losses in L
         ]
         risks = [mean_and_error(losses, weight)[0] for losses in L]
         self.n_features_in_ = held_out.data.n_inputs

@@ -56,6 +56,8 @@ def _ends(point: dict[str, Any]) -> list[float | None]:
 def _gain(gain: dict[str, Any]) -> list[dict[str, str]]:
     value, error = with_error(gain, 2)
     clear = "clear" if gain["is_clear"] else "not clear"
+    if gain["is_clear"] and not gain["is_local"] and gain["value"] > 0:
+        clear = "clear, but not beside other constant weights"
     tiles = [
         (value, "locality gain, held out", f"{error}, {clear}" if error else clear),
         (number(gain["global_risk"]), "held-out risk of global weights", ""),
