@@ -43,6 +43,7 @@ from localma.candidates import (
 from localma.candidates import cache as cache_module
 from localma.candidates import cached as cached_module
 from localma.candidates.fingerprint import candidate_fingerprint
+from localma.candidates.output_names import OutputNames
 from localma.candidates.row_keys import row_keys
 from localma.errors import CandidateError, InvalidInputError
 
@@ -88,6 +89,25 @@ def test_no_row_is_asked_twice(tmp_path: Path) -> None:
     assert model.asked == [30, 30]
     assert_array_equal(cached(Model(), tmp_path).predict(X, "regression"), X[:, 0])
     assert sum(model.asked) == 60
+
+
+def test_whoever_writes_first_writes_the_same_outputs(tmp_path: Path) -> None:
+    """Two that begin on an empty cache, whose models name their outputs in another order."""
+    pandas = pytest.importorskip("pandas")
+
+    def named(order: str) -> Cached:
+        return cached(lambda X: pandas.DataFrame(X[:, :2], columns=["u", "v"])[[*order]], tmp_path)
+
+    for place, order in enumerate(("vu", "uv")):
+        part = X[20 * place : 20 * place + 20]
+        for file in files(tmp_path):  # as if the other did not see it yet
+            file.rename(file.with_suffix(".hidden"))
+        assert_array_equal(named(order).predict(part, "regression"), part[:, :2])
+    for file in tmp_path.rglob("*.hidden"):
+        file.rename(file.with_suffix(".arrow"))
+    outputs = OutputNames(("v", "u"), "y")
+    found = named("uv").predict(X[:60], "regression", outputs=outputs)
+    assert_array_equal(found, X[:60, 1::-1])
 
 
 def test_folds_of_a_cross_validation_are_cached(tmp_path: Path) -> None:
@@ -345,6 +365,7 @@ import numpy as np
 from sklearn.ensemble import RandomForestRegressor
 from localma.candidates import as_candidate
 from localma.candidates.fingerprint import candidate_fingerprint
+from localma.candidates.output_names import OutputNames
 X = np.random.default_rng(0).normal(size=(60, 3))
 model = RandomForestRegressor(5, random_state=0).fit(X, X[:, 0])
 print(candidate_fingerprint(as_candidate(model)))
