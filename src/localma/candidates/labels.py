@@ -115,7 +115,7 @@ def check_no_label_missing(y: Any) -> None:
     """
     # NumPy turns ["no", nan] into strings without a word.
     given = np.asarray(y, dtype=object if isinstance(y, list | tuple) else None)
-    if given.size == 0 or given.dtype.kind not in "Of":
+    if given.ndim == 0 or given.size == 0 or given.dtype.kind not in "Of":
         return
     labels = given.reshape(len(given), -1)[:, :1].ravel()
     missing = (
