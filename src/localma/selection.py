@@ -7,7 +7,7 @@ row of one fold. Folds that are no partition judge some rows several times, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import sqrt
 
 import numpy as np
@@ -216,6 +216,10 @@ class LocalityGain:
     def is_of_constants(self) -> bool:
         """Whether most of the gain is one of other constant weights than the global ones."""
         return self.value > 0 and self.over_constant < self.value / 2
+
+    def as_dict(self) -> dict[str, float | bool]:
+        """All of it by name, what is clear included."""
+        return {**asdict(self), "is_clear": self.is_clear, "is_local": self.is_local}
 
     def __str__(self) -> str:
         return f"{readable(self.value)} ± {readable(self.standard_error, 2)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -250,7 +249,6 @@ def _inputs(pool: dict[str, Candidate], table: Any, roles: Roles) -> set[str]:
 def _report(model: Model, table: Any, left_out: dict[str, str], out: Path) -> dict[str, Any]:
     encoder = model.gate_features_.transformer
     judged = hasattr(model.gate_, "locality_gain_")
-    gain = model.locality_gain_ if judged else None
     return {
         "model": str(out),
         "n_rows": table.num_rows,
@@ -260,9 +258,7 @@ def _report(model: Model, table: Any, left_out: dict[str, str], out: Path) -> di
         "features": [column.name for column in encoder.columns_],
         "left_out": left_out,
         "verdict": model.verdict_ if judged else None,
-        "gain": None
-        if gain is None
-        else plain({**asdict(gain), "is_clear": gain.is_clear, "is_local": gain.is_local}),
+        "gain": plain(model.locality_gain_.as_dict()) if judged else None,
     }
 
 

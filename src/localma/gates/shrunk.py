@@ -377,9 +377,9 @@ class ShrunkGate(Gate):
             for part in (np.where(constant, prior, 0.0), prior)
         ]
         # A row that several folds judge counts once, with its mean loss.
-        found, weight = once_a_row(np.vstack([L, *nested]), held_out.sample_weight, held_out.rows)
-        *_, by_constants, by_all = found
-        L = found[: len(points)]
+        judged = held_out.sample_weight, held_out.rows
+        (by_constants, by_all), _ = once_a_row(np.stack(nested), *judged)
+        L, weight = once_a_row(L, *judged)
         shares = rule(L, weight, prior / prior.sum())
         at_global = L[[point.name for point in points].index("global")]
         overlap, related = held_out.overlap, held_out.related

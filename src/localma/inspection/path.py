@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -26,11 +25,10 @@ def locality_path(model: Judged) -> dict[str, Any]:
             "Only a model fitted with gate='auto' (or a ShrunkGate) has a path to draw; "
             f"received {type(model).__name__}."
         )
-    gain = model.locality_gain_
     return plain(
         {
             **model.path_,
-            "gain": {**asdict(gain), "is_clear": gain.is_clear, "is_local": gain.is_local},
+            "gain": model.locality_gain_.as_dict(),
             "verdict": model.verdict_,
         }
     )
