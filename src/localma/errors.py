@@ -1,4 +1,4 @@
-"""The few exceptions of localma; each is also one that users already catch.
+"""The errors and warnings of localma; each error is also one that users already catch.
 
 Every message states the rule, the value received and the way out.
 """
@@ -51,6 +51,26 @@ class UntrustedFileError(LocalMAError, ValueError):
 
 class MissingDependencyError(LocalMAError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
+
+
+class LocalMAWarning(UserWarning):
+    """Root of every warning that localma issues; filter it or one of its subclasses."""
+
+
+class WorseThanConstantWarning(LocalMAWarning):
+    """The combined prediction is not better than the best constant on held-out rows."""
+
+
+class TrainedOnSampleWarning(LocalMAWarning):
+    """A candidate seems to have been trained on the labelled rows."""
+
+
+class LeakageWarning(LocalMAWarning):
+    """A gate feature or a candidate predicts the target almost perfectly on its own."""
+
+
+class OutsideSampleWarning(LocalMAWarning):
+    """Most rows to predict lie outside the labelled sample, so local weights are not used."""
 
 
 def unknown_name(kind: str, received: object, known: Iterable[str]) -> InvalidInputError:

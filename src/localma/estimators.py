@@ -30,6 +30,7 @@ from localma.candidates.given import check_same_index, with_named_classes
 from localma.candidates.labels import as_labels, check_no_label_missing
 from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import Task
+from localma.cautions import Caution, warn
 from localma.combine import local_average
 from localma.errors import InvalidInputError, unknown_name
 from localma.features import GateFeatures
@@ -66,6 +67,7 @@ class _LocalMA(BaseEstimator):
     pool_: Pool | None
     candidate_names_: tuple[str, ...]
     output_names_: tuple[str, ...] | None
+    cautions_: tuple[Caution, ...]
 
     def __init__(
         self,
@@ -159,6 +161,8 @@ class _LocalMA(BaseEstimator):
         if numbers is not None and gate.needs_folds:
             judged_by["groups"] = numbers
         self._fit_gate(gate, inputs, P, y, sample_weight, judged_by)
+        self.cautions_ = ()
+        warn(self.cautions_, stacklevel=4)
         return self
 
     def predict_weights(self, X: Any, *, return_support: bool = False) -> Any:
@@ -202,8 +206,9 @@ class _LocalMA(BaseEstimator):
 
     @property
     def verdict_(self) -> str:
-        """What local weights are worth here, in one sentence."""
-        return self._evidence().verdict_
+        """The cautions, if there are any, then what local weights are worth here."""
+        judged = self._evidence().verdict_
+        return " ".join([*(caution.sentence for caution in self.cautions_), judged])
 
     def candidate_predictions(self, X: Any) -> Any:
         """What each candidate says: (n, M), or (n, M, K) with several outputs or classes.

@@ -11,6 +11,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from localma.candidates import (
     needs_trust,
     recipe_beside,
 )
+from localma.cautions import WARNINGS, Caution
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.features import GateFeatures
@@ -56,6 +58,7 @@ NEWER_FIELDS: dict[str, type | tuple[type, ...]] = {
     "n_outputs": (int, type(None)),
     "output_names": (list, type(None)),
     "without_candidates": bool,
+    "cautions": list,
 }
 """Fields that files have not always had; those without them are read too."""
 
@@ -157,6 +160,7 @@ def _build(
     _restore_inputs(model, description)
     _restore_outputs(model, description)
     _restore_pool(model, description, candidates, trust, folder)
+    model.cautions_ = tuple(map(_restore_caution, description.get("cautions", ())))
     return model
 
 
@@ -179,6 +183,7 @@ def _describe(model: Model, folder: Path) -> dict[str, Any]:
         "n_outputs": getattr(model, "n_outputs_", None),
         "output_names": getattr(model, "output_names_", None),
         "without_candidates": model.pool_ is None,
+        "cautions": [asdict(caution) for caution in model.cautions_],
     }
 
 
@@ -303,6 +308,13 @@ def _check_fields(
 
 
 _TAGS = ("$gate", "$tuple", "$list", "$float", "$import", "$left_out")
+
+
+def _restore_caution(saved: Any) -> Caution:
+    _check_fields(saved, {"kind": str, "sentence": str, "names": list}, "caution")
+    if saved["kind"] not in WARNINGS:
+        raise FileFormatError(f"Unknown caution {saved['kind']!r}; known: {sorted(WARNINGS)}.")
+    return Caution(saved["kind"], saved["sentence"], tuple(map(str, saved["names"])))
 
 
 def _array(arrays: Arrays, name: str) -> NDArray[Any]:
