@@ -349,6 +349,22 @@ def test_classification_by_the_target(tmp_path):
     assert first["prediction"] in ("no", "yes")
 
 
+def test_common_names_of_losses(inside, tmp_path):
+    out = tmp_path / "model.localma"
+    known = ["--target", "rent", "--predictions", "pred_*", "--gate", "global", "--out", out]
+    call("fit", "train.csv", *known, "--loss", "MAE")
+    assert load(out).loss_.name == "absolute_error"
+    table = label_table(100)
+    codes = [int(answer == "yes") for answer in table["answer"].to_pylist()]
+    table = table.set_column(6, "answer", pa.array(codes))
+    parquet.write_table(table, tmp_path / "train.parquet")
+    call(
+        "fit", tmp_path / "train.parquet", "--target", "answer", "--predictions", "p_*",
+        "--features", "x", "--gate", "global", "--loss", "log_loss", "--out", out,
+    )  # fmt: skip
+    assert load(out).classes_.tolist() == [0, 1]
+
+
 def test_groups_of_the_fit_are_those_of_an_evaluation(tmp_path):
     train, out = tmp_path / "train.parquet", tmp_path / "answer.localma"
     parquet.write_table(label_table(300), train)
@@ -555,6 +571,7 @@ def test_pools_that_are_wrong(inside, tmp_path, text, words):
         (["fit", "train.csv", "--target", "rent", "--predictions", "p*q"], "no column 'p*q'"),
         (["fit", "train.csv", "--target", "rent", "--gate", "loca"], "--gate must be one of"),
         (["fit", "train.csv", "--target", "rent", "--loss", "squard"], "did you mean"),
+        (["fit", "train.csv", "--target", "rent", "--loss", "mape"], "--loss: 'mape' cannot be"),
         (["fit", "train.csv", "--target", "rent", "--features", "arae"], "did you mean 'area'"),
         (["fit", "train.csv", "--target", "rent", "--features", "rent"], "neither a feature"),
         (["fit", "train.csv", "--target", "rent", "--predictions", "rent"], "nor a prediction"),

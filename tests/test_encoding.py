@@ -160,3 +160,32 @@ def test_errors_name_the_column():
     arrow = pytest.importorskip("pyarrow")
     with pytest.raises(InvalidInputError, match="'a' is there more than once: rename them"):
         TableEncoder().fit(arrow.table([[1.0], [2.0]], names=["a", "a"]))
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (
+            [0, 1],
+            r"received 0 \(int\)\. Rename the columns: X\.columns = X\.columns\.astype\(str\)\.",
+        ),
+        (
+            [("a", "x"), ("a", "y")],
+            r"received \('a', 'x'\) \(tuple\)\. Rename the columns: X\.columns = \['_'\.join",
+        ),
+    ],
+)
+def test_names_of_columns_must_be_strings(names, words):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(np.arange(12.0).reshape(6, 2), columns=names)
+    if isinstance(names[0], tuple):
+        frame.columns = pandas.MultiIndex.from_tuples(names)
+    with pytest.raises(InvalidInputError, match=words):
+        TableEncoder().fit(frame)
+    fixed = ["_".join(map(str, n)) if isinstance(n, tuple) else str(n) for n in names]
+    encoder = TableEncoder().fit(frame.set_axis(fixed, axis=1))
+    assert encoder.get_feature_names_out().tolist() == fixed
+    with pytest.raises(InvalidInputError, match=words):
+        encoder.transform(frame)
+    with pytest.raises(InvalidInputError, match=r"must be names of columns; received \[7\]\. Pass"):
+        TableEncoder([7]).fit(frame.set_axis(fixed, axis=1))

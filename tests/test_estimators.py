@@ -437,10 +437,73 @@ class TestFrames:
         X = pd.DataFrame({"x": [0.0, 1.0, 2.0], "city": ["B", "S", "B"]})
         model = LocalMARegressor({"a": lambda X: X["x"], "b": lambda X: -X["x"]})
         with pytest.raises(
-            InvalidInputError, match=r"column 'city' holds other values.*gate_features"
+            InvalidInputError,
+            match=r"finite numbers: column 'city' holds values such as 'B'\. Pass gate_features",
         ):
             model.fit(X, [0.0, 1.0, 2.0])
         model.set_params(gate_features=["x"], gate=QUICK).fit(X, [0.0, 1.0, 2.0])
+
+    @pytest.mark.parametrize("library", ["pandas", "polars"])
+    def test_each_column_is_named_with_its_own_fault(self, library):
+        frames = pytest.importorskip(library)
+        X = frames.DataFrame({"a": [1.0, np.nan], "b": ["u", "v"]})
+        model = LocalMARegressor({"x": lambda X: [1.0, 2.0], "y": lambda X: [2.0, 1.0]})
+        words = (
+            r"finite numbers: column 'a' is missing or infinite in 1 of 2 rows, column 'b' holds "
+            r"values such as 'u'\. Pass gate_features=TableEncoder\(\)"
+        )
+        with pytest.raises(InvalidInputError, match=words):
+            model.fit(X, [0.0, 1.0])
+        few = frames.DataFrame({name: ["1", "x"] for name in "abcde"})
+        words = r"column 'c' holds values such as 'x', and 2 more columns have faults\. Pass"
+        with pytest.raises(InvalidInputError, match=words):
+            model.fit(few, [0.0, 1.0])
+
+    def test_a_dict_is_no_table(self, absolute):
+        X, y = absolute
+        model = LocalMARegressor({"a": lambda X: X[:, 0], "b": lambda X: -X[:, 0]}, gate=QUICK)
+        words = r"received a dict with the keys 'x', 'z'\. If they are columns, pass pandas"
+        columns = {"x": X[:, 0], "z": X[:, 0]}
+        with pytest.raises(InvalidInputError, match=words):
+            model.fit(columns, y)
+        model.fit(X, y)
+        for method in (model.predict, model.predict_weights, model.candidate_predictions):
+            with pytest.raises(InvalidInputError, match=words):
+                method(columns)
+
+    @pytest.mark.parametrize("how", ["gradient", "bfloat16", "both"])
+    @pytest.mark.parametrize("gate", [QUICK, "global"], ids=["local", "global"])
+    def test_tensors_are_read(self, absolute, gate, how):
+        torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+        def tensor(values):
+            made = torch.tensor(values, dtype=torch.float32)
+            made = made if how == "gradient" else made.to(torch.bfloat16)
+            return made if how == "bfloat16" else made.requires_grad_()
+
+        X, y = absolute
+        P = np.c_[X[:, 0], -X[:, 0]]
+        model = LocalMARegressor(gate=gate, random_state=0)
+        model.fit(tensor(X), tensor(y), tensor(np.ones(len(y))), predictions=tensor(P))
+        rounded = [tensor(a).detach().float().numpy() for a in (X, y, P)]
+        again = LocalMARegressor(gate=gate, random_state=0)
+        again.fit(rounded[0], rounded[1], predictions=rounded[2])
+        np.testing.assert_allclose(
+            model.predict(tensor(X), predictions=tensor(P)),
+            again.predict(rounded[0], predictions=rounded[2]),
+            atol=1e-5,
+        )
+
+    def test_costs_change_neither_weights_nor_predictions(self, absolute):
+        X, y = absolute
+        fits = []
+        for cost in (0.0, 1e6):
+            costly = as_candidate(lambda X: X[:, 0], cost=cost)
+            pool = {"a": costly, "b": lambda X: -X[:, 0]}
+            fits.append(LocalMARegressor(pool, gate=QUICK, random_state=0).fit(X, y))
+        assert [fit.pool_.costs[0] for fit in fits] == [0.0, 1e6]
+        np.testing.assert_array_equal(*(fit.predict_weights(X) for fit in fits))
+        np.testing.assert_array_equal(*(fit.predict(X) for fit in fits))
 
     def test_integer_column_names_do_not_leak_predictions_to_the_gate(self):
         pd = pytest.importorskip("pandas")
@@ -455,9 +518,11 @@ class TestFrames:
         pd = pytest.importorskip("pandas")
         y = [0.0, 1.0, 2.0, 3.0]
         model = LocalMARegressor({"a": lambda X: np.zeros(len(X)), "b": lambda X: np.ones(len(X))})
-        for gone in (pd.date_range("2024-01-01", periods=4), [1.0, np.nan, 2.0, 3.0]):
+        dates, gap = pd.date_range("2024-01-01", periods=4), [1.0, np.nan, 2.0, 3.0]
+        for gone, fault in ((dates, "holds dates"), (gap, "is missing or infinite in 1 of 4")):
             X = pd.DataFrame(others | {"gone": gone})
-            with pytest.raises(InvalidInputError, match=r"column 'gone' holds.*TableEncoder\(\)"):
+            words = rf"column 'gone' {fault}.*TableEncoder\(\)"
+            with pytest.raises(InvalidInputError, match=words):
                 model.fit(X, y)
 
     @pytest.mark.parametrize("gate", ["equal", "global"])
@@ -549,8 +614,25 @@ class TestBarePredictions:
     def test_running_them_needs_candidates(self, absolute):
         X, y = absolute
         model = LocalMARegressor(gate="global").fit(X, y, predictions=np.c_[y, -y])
-        with pytest.raises(InvalidInputError, match="fitted on predictions alone"):
+        words = "no candidates to run: it was fitted with predictions=, or loaded with candidates="
+        with pytest.raises(InvalidInputError, match=words):
             model.predict(X)
+
+    @pytest.mark.parametrize("named", [False, True])
+    def test_masked_predictions_are_refused_by_name(self, absolute, named):
+        X, y = absolute
+        P = np.ma.masked_array(np.c_[y, -y], mask=np.c_[y > 1.5, y < 0])
+        words = rf"'\w+' masked {(y > 1.5).sum()} of its predictions"
+        masked = {"a": P[:, 0], "b": P[:, 1]} if named else P
+        with pytest.raises(CandidateError, match=words):
+            LocalMARegressor(gate="global").fit(X, y, predictions=masked)
+        model = LocalMARegressor(gate="global").fit(X, y, predictions=P.data)
+        with pytest.raises(CandidateError, match=words):
+            model.predict(X, predictions=P)
+        nothing_hidden = np.ma.masked_array(P.data, mask=False)
+        np.testing.assert_array_equal(
+            model.predict(X, predictions=nothing_hidden), model.predict(X, predictions=P.data)
+        )
 
     def test_names_and_rows_must_match(self, absolute):
         X, y = absolute

@@ -201,3 +201,12 @@ def test_rows_of_hugging_face_data() -> None:
     assert list(take_rows(items, np.array([2, 0]))["text"]) == ["c", "a"]
     assert n_rows(take_rows(items, slice(0, 2))) == 2
     assert not is_table(items)
+
+
+def test_all_missing_columns_are_named():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"area": [1.0], "rooms": [2.0]})
+    with pytest.raises(
+        InvalidInputError, match=r"X has no columns 'p_a', 'p_b'; its columns are 'area', 'rooms'\."
+    ):
+        positions_of(frame, ["p_a", "area", "p_b"])

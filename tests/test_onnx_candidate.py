@@ -13,10 +13,18 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import GradientBoostingRegressor, RandomForestClassifier
+from sklearn.ensemble import (
+    GradientBoostingRegressor,
+    RandomForestClassifier,
+    StackingClassifier,
+)
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC
 
 from localma import LocalMAClassifier, LocalMARegressor, as_candidate, load
 from localma.candidates import OnnxCandidate, from_recipe
@@ -129,6 +137,92 @@ def test_labels_have_probability_one(tmp_path: Path) -> None:
         OnnxCandidate(path, output="label", classes=CLASSES).predict(
             X, "classification", name="north"
         )
+
+
+CONVERTED = {
+    "LogisticRegression": LogisticRegression(),
+    "RandomForest": RandomForestClassifier(3, random_state=0),
+    "SVC": SVC(),
+    "GaussianNB": GaussianNB(),
+    "NearestNeighbours": KNeighborsClassifier(),
+    "Pipeline": make_pipeline(StandardScaler(), LogisticRegression()),
+    "OneVsRest": OneVsRestClassifier(LogisticRegression()),  # of classifiers of 0 and 1
+    "Stacking": StackingClassifier([("a", GaussianNB()), ("b", LogisticRegression())]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Attribute `prob._` was deprecated:FutureWarning")
+@pytest.mark.parametrize("zipmap", [True, False])
+@pytest.mark.parametrize("numbers", [True, False], ids=["numbers", "words"])
+@pytest.mark.parametrize("name", CONVERTED)
+def test_classes_are_read_from_the_file(
+    name: str, numbers: bool, zipmap: bool, tmp_path: Path
+) -> None:
+    labels = 10 * np.searchsorted(CLASSES, LABELS) if numbers else LABELS
+    fitted = CONVERTED[name].fit(SINGLE, labels)
+    path = written(tmp_path / "three.onnx", fitted, options={"zipmap": zipmap})
+    candidate = as_candidate(path)
+    assert candidate.classes is not None
+    assert candidate.classes.tolist() == fitted.classes_.tolist()
+    if hasattr(fitted, "predict_proba"):
+        predictions = candidate.predict(X, "classification")
+        assert_allclose(predictions, fitted.predict_proba(SINGLE), atol=1e-5)
+
+
+@pytest.mark.parametrize("zipmap", [True, False])
+def test_classes_stated_in_another_order_are_those_of_the_file(
+    zipmap: bool, tmp_path: Path
+) -> None:
+    fitted = LogisticRegression().fit(SINGLE, LABELS)
+    path = written(tmp_path / "three.onnx", fitted, options={"zipmap": zipmap})
+    candidate = as_candidate(path, classes=["top", "low", "mid"])
+    expected = fitted.predict_proba(SINGLE)[:, [2, 0, 1]]
+    assert_allclose(candidate.predict(X, "classification"), expected, atol=1e-6)
+    renamed = as_candidate(path, classes=["c", "a", "b"])
+    in_order = fitted.predict_proba(SINGLE)
+    assert_allclose(renamed.predict(X, "classification"), in_order, atol=1e-6)
+    output = "label" if zipmap is False else "output_label"
+    hard = OnnxCandidate(path, output=output, classes=["c", "a", "b"])
+    assert_array_equal(
+        hard.predict(X, "classification").argmax(axis=1),
+        fitted.predict_proba(SINGLE).argmax(axis=1),
+    )
+
+
+def test_a_file_without_labels_asks_for_classes(tmp_path: Path) -> None:
+    same = onnx.helper.make_node("Identity", ["x"], ["y"])
+    ends = [tensor("x", "INT64", ["n", 3])], [tensor("y", "INT64", ["n", 3])]
+    for path in (
+        written(tmp_path / "line.onnx", LinearRegression().fit(SINGLE, Y)),
+        graph(tmp_path / "same.onnx", [same], *ends),
+    ):
+        with pytest.raises(InvalidInputError, match=r"which must state the classes of its columns"):
+            as_candidate(path).check_task("classification", "north")
+
+
+def test_a_probability_of_a_classifier_may_be_averaged_in_a_regression(tmp_path: Path) -> None:
+    fitted = LogisticRegression().fit(SINGLE, LABELS)
+    path = written(tmp_path / "columns.onnx", fitted, options={"zipmap": "columns"})
+    candidate = OnnxCandidate(path, output="stop")
+    candidate.check_task("regression", "top")
+    expected = fitted.predict_proba(SINGLE)[:, 2]
+    assert_allclose(candidate.predict(X, "regression"), expected, atol=1e-6)
+    stated = OnnxCandidate(path, output="stop", classes=["other", "top"])
+    assert_allclose(stated.predict(X, "classification")[:, 1], expected, atol=1e-6)
+    with pytest.raises(InvalidInputError, match="which a regression does not have"):
+        stated.check_task("regression", "top")
+
+
+def test_a_pool_of_files_needs_no_classes(tmp_path: Path) -> None:
+    models = [LogisticRegression().fit(SINGLE, LABELS), GaussianNB().fit(SINGLE, LABELS)]
+    for name, fitted in zip("ab", models, strict=True):
+        written(tmp_path / f"{name}.onnx", fitted, options={"zipmap": name == "a"})
+    pool = {name: tmp_path / f"{name}.onnx" for name in "ab"}
+    model = LocalMAClassifier(pool, gate="global").fit(X, LABELS)
+    assert model.classes_.tolist() == CLASSES
+    model.save(tmp_path / "model.localma")
+    restored = load(tmp_path / "model.localma", trust=True)
+    assert_array_equal(restored.predict_proba(X), model.predict_proba(X))
 
 
 def test_logits_become_probabilities_and_are_calibrated(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_candidates_without_recipe_are_attached_by_name(tmp_path, sample):
     path = tmp_path / "model.localma"
     model.save(path)
     with pytest.raises(
-        InvalidInputError, match=r"Candidate 'left' is not saved.*candidates=\{'left': model\}"
+        InvalidInputError, match=r"Candidates 'left', 'right' are not saved.*'right': model\}"
     ):
         localma.load(path)
     with pytest.raises(InvalidInputError, match=r"'middle'.*it knows \['left', 'right'\]"):
@@ -125,7 +125,7 @@ def test_import_recipes_are_followed_only_when_trusted(tmp_path, sample):
     path = tmp_path / "model.localma"
     model.save(path)
     with pytest.raises(
-        UntrustedFileError, match=r"Candidate 'first' comes back by following.*trust=True"
+        UntrustedFileError, match=r"Candidate 'first' is made by following.*trust=True"
     ):
         localma.load(path)
     again = localma.load(path, trust=True)
@@ -472,7 +472,7 @@ def test_files_without_the_newer_fields_are_read(tmp_path, sample, columns):
     bare = LocalMARegressor(gate=QUICK).fit(X, y, predictions={"left": -X[:, 0], "right": X[:, 0]})
     bare.save(path)
     rewrite(path, forget_newer_fields)
-    with pytest.raises(InvalidInputError, match=r"'left' is not saved in the file"):
+    with pytest.raises(InvalidInputError, match=r"'left', 'right' are not saved in the file"):
         localma.load(path)
     assert localma.load(path, candidates={}).candidate_names_ == ("left", "right")
 
@@ -512,3 +512,45 @@ def test_a_folder_that_is_not_there_is_named(tmp_path, columns):
     with pytest.raises(NotADirectoryError) as caught:
         columns.save(path)
     assert caught.value.filename == str(path)
+
+
+def test_all_missing_candidates_are_named(tmp_path, sample):
+    X, y = sample
+    path = tmp_path / "model.localma"
+    pool = {"left": lambda X: X[:, 1], "right": Column(2), "far": lambda X: 0 * X[:, 0]}
+    LocalMARegressor(pool, gate="global").fit(X, y).save(path)
+    with pytest.raises(
+        InvalidInputError,
+        match=r"Candidates 'left', 'far' are not saved in the file\. Pass the models again: "
+        r"load\(path, candidates=\{'left': model, 'far': model\}\)",
+    ):
+        localma.load(path)
+    with pytest.raises(InvalidInputError, match=r"Candidate 'far' is not saved in the file"):
+        localma.load(path, candidates={"left": pool["left"]})
+
+
+def test_all_candidates_that_need_trust_are_named(tmp_path, sample):
+    X, y = sample
+    path = tmp_path / "model.localma"
+    pool = {"one": localma.as_candidate(np.ravel, inputs=[0]), "two": Column(1)}
+    pool["three"] = localma.as_candidate(np.ravel, inputs=[2])
+    LocalMARegressor(pool, gate="global").fit(X, y).save(path)
+    with pytest.raises(
+        UntrustedFileError,
+        match=r"Candidates 'one', 'three' are made by following .* which may run any code\. Pass "
+        r"trust=True .*candidates=\{'one': model, 'three': model\}",
+    ):
+        localma.load(path)
+
+
+def test_a_model_loaded_without_candidates_says_so(tmp_path, sample, columns):
+    X, _ = sample
+    path = tmp_path / "model.localma"
+    columns.save(path)
+    bare = localma.load(path, candidates={})
+    with pytest.raises(
+        InvalidInputError,
+        match=r"or loaded with candidates=\{\}\. Pass predictions= of 'left', 'right', or load it "
+        r"with its candidates\.",
+    ):
+        bare.predict(X)

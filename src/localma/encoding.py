@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -109,7 +110,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Look at the columns of a data frame with n rows."""
         frame = _frame(X)
-        wanted = list(frame.columns) if self.features is None else list(self.features)
+        wanted = list(frame.columns) if self.features is None else _column_list(self.features)
         self.left_out_: dict[str, str] = {}
         self.columns_: list[EncodedColumn] = []
         for name in wanted:
@@ -196,7 +197,33 @@ def _frame(X: Any) -> nw.DataFrame[Any]:
             f"TableEncoder takes a data frame with named columns; received a {type(X).__name__}. "
             "Pass a pandas or polars frame, or leave gate_features= out for plain numbers."
         )
+    _check_names_are_strings(frame.columns)
     return frame
+
+
+def _column_list(features: Any) -> list[str]:
+    columns = [features] if isinstance(features, str) else list(features)
+    if not all(isinstance(column, str) for column in columns):
+        raise InvalidInputError(
+            f"features of TableEncoder must be names of columns; received {features!r}. Pass a "
+            "list of strings."
+        )
+    return columns
+
+
+def _check_names_are_strings(names: Sequence[object]) -> None:
+    """Refuse integers and the tuples of a pandas MultiIndex as column names."""
+    others = [name for name in names if not isinstance(name, str)]
+    if not others:
+        return
+    if isinstance(others[0], tuple):
+        way_out = "X.columns = ['_'.join(map(str, name)) for name in X.columns]"
+    else:
+        way_out = "X.columns = X.columns.astype(str)"
+    raise InvalidInputError(
+        f"TableEncoder needs strings as column names; received {others[0]!r} "
+        f"({type(others[0]).__name__}). Rename the columns: {way_out}."
+    )
 
 
 def _column(frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:

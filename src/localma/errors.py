@@ -5,12 +5,31 @@ Every message states the rule, the value received and the way out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_NUMPY_SCALAR = re.compile(
+    rf"\bnp\.(?:(?:(?:u?int|float|str|bool)\w*|longdouble)\(({_QUOTED}|[^()]*)\)|(True|False)_)"
+)
+
+
+def _without_numpy_types(text: str) -> str:
+    """Write NumPy's scalars in a message as plain values.
+
+    >>> _without_numpy_types("received [np.int64(0), np.str_('a (b)'), np.True_]")
+    "received [0, 'a (b)', True]"
+    """
+    return _NUMPY_SCALAR.sub(lambda scalar: scalar[1] or scalar[2], text)
 
 
 class LocalMAError(Exception):
     """Root of every error that localma raises on purpose."""
+
+    def __init__(self, message: str) -> None:
+        # Values of users are often scalars of NumPy; here no message can show np.int64(0).
+        super().__init__(_without_numpy_types(message))
 
 
 class InvalidInputError(LocalMAError, ValueError):
@@ -80,7 +99,7 @@ def unknown_name(kind: str, received: object, known: Iterable[str]) -> InvalidIn
     "Unknown loss 'squared'; did you mean 'squared_error'? Known: 'poisson', 'squared_error'."
     """
     names = sorted(known)
-    near = get_close_matches(str(received), names, n=1, cutoff=0.4)
+    near = get_close_matches(str(received), names, n=1, cutoff=0.51)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     listed = ", ".join(repr(name) for name in names)
     return InvalidInputError(f"Unknown {kind} {received!r}{hint} Known: {listed}.")

@@ -38,10 +38,12 @@ from localma.folds import Fold, count_groups, make_folds, number_groups
 from localma.frames import (
     CONTAINERS,
     check_names_differ,
+    check_rows_and_columns,
     column_names,
     is_table,
     n_rows,
     named_columns,
+    readable_tensor,
 )
 from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate
 from localma.losses import Loss, check_predictions, check_targets, get_loss, is_registered, try_loss
@@ -129,11 +131,12 @@ class _LocalMA(BaseEstimator):
         random = check_random_state(self.random_state)
         gate = self._make_gate(random)
         outputs = OutputNames.of_target(y)
-        y = self._check_target(y)  # first, since it forgets the names of features
+        y = self._check_target(readable_tensor(y))  # first, since it forgets the names of features
         X = self._check_inputs(X, reset=True, gate=gate)
         _check_rows(n_rows(X), len(y))
         check_same_index(predictions, X)
         if sample_weight is not None:
+            sample_weight = readable_tensor(sample_weight)
             sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
             if not sample_weight.any():
                 raise InvalidInputError(
@@ -322,6 +325,8 @@ class _LocalMA(BaseEstimator):
         if gate is None:
             check_is_fitted(self)
             gate = self.gate_
+        check_rows_and_columns(X)
+        X = readable_tensor(X)
         if gate.raw_inputs and not is_table(X):
             if reset:
                 self.__dict__.pop("n_features_in_", None)
@@ -415,8 +420,9 @@ class _LocalMA(BaseEstimator):
         """Predictions of the pool: (n, M) or (n, M, K)."""
         if self.pool_ is None:
             raise InvalidInputError(
-                "This model was fitted on predictions alone and has no candidates to run; pass "
-                f"predictions= of {', '.join(map(repr, self.candidate_names_))}."
+                "This model has no candidates to run: it was fitted with predictions=, or loaded "
+                "with candidates={}. Pass predictions= of "
+                f"{', '.join(map(repr, self.candidate_names_))}, or load it with its candidates."
             )
         return self.pool_.predict(X, only=only, outputs=self._outputs())
 

@@ -172,12 +172,13 @@ class GateFeatures:
                 raise TypeError("dates and durations")
             return np.asarray(check_array(values, dtype=dtype, input_name="X"))
         except (ValueError, TypeError) as error:
-            culprit = next(_columns_without_numbers(selected), None)
-            if culprit is None:
+            faults = list(_faults_of_columns(selected))
+            if not faults:
                 raise
+            more = f", and {len(faults) - 3} more columns have faults" if len(faults) > 3 else ""
             raise InvalidInputError(
-                f"The gate needs numbers, and column {culprit!r} holds other values ({error}). "
-                "Pass gate_features=TableEncoder(), which encodes categories, dates and missing "
+                f"The gate needs finite numbers: {', '.join(faults[:3])}{more}. Pass "
+                "gate_features=TableEncoder(), which encodes categories, dates and missing "
                 "values, a list of numeric columns, or any other transformer."
             ) from error
 
@@ -196,12 +197,27 @@ def _texts_of(selected: Any) -> Any:
     return selected if _as_numbers(values) is not None else values.tolist()
 
 
-def _columns_without_numbers(selected: Any) -> Iterator[Any]:
-    """Names of the columns of a frame that are no finite numbers."""
-    for place, name in enumerate(column_names(selected) or []):
-        numbers = _as_numbers(dense(pick_columns(selected, [place])))
-        if numbers is None or not np.isfinite(numbers).all():
-            yield name
+def _faults_of_columns(selected: Any) -> Iterator[str]:
+    """Say of each column of a frame that is not all finite numbers what is wrong with it."""
+    for position, name in enumerate(column_names(selected) or []):
+        values = dense(pick_columns(selected, [position])).ravel()
+        numbers = _as_numbers(values)
+        if numbers is None:
+            yield f"column {name!r} holds {_described(values)}"
+        elif not np.isfinite(numbers).all():
+            count = int((~np.isfinite(numbers)).sum())
+            yield f"column {name!r} is missing or infinite in {count} of {len(numbers)} rows"
+
+
+def _described(values: NDArray[Any]) -> str:
+    if values.dtype.kind in "mM":
+        return "dates or durations"
+    word = next((value for value in values if not _reads_as_number(value)), values[0])
+    return f"values such as {str(word)!r}"
+
+
+def _reads_as_number(value: object) -> bool:
+    return _as_numbers(np.array([value], dtype=object)) is not None
 
 
 def _as_numbers(values: NDArray[Any]) -> Array | None:

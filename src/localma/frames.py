@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Real
 from typing import Any
@@ -57,6 +57,35 @@ def column_names(X: Any) -> list[Any] | None:
         return list(X.columns)
     frame = _as_frame(X)
     return None if frame is None else list(frame.columns)
+
+
+def check_rows_and_columns(X: Any) -> None:
+    """Refuse a dict, whose rows and columns nobody can tell apart.
+
+    >>> check_rows_and_columns(np.zeros((3, 2)))
+    """
+    if isinstance(X, Mapping):
+        keys = ", ".join(repr(key) for key in list(X)[:5])
+        more = ", ..." if len(X) > 5 else ""
+        raise InvalidInputError(
+            f"X must be an array, a data frame or a list of rows; received a {type(X).__name__} "
+            f"with the keys {keys}{more}. If they are columns, pass pandas.DataFrame(X) or "
+            "polars.DataFrame(X)."
+        )
+
+
+def readable_tensor(X: Any) -> Any:
+    """X as it is; a PyTorch tensor as one that NumPy can read.
+
+    Such a tensor has no gradient and is on the CPU, and bfloat16 becomes float32.
+
+    >>> readable_tensor([1.0, 2.0])
+    [1.0, 2.0]
+    """
+    if not _is_a(X, "torch", "Tensor"):
+        return X
+    X = X.detach().cpu()
+    return X.float() if X.dtype == sys.modules["torch"].bfloat16 else X
 
 
 def check_names_differ(X: Any) -> None:
@@ -183,7 +212,7 @@ def dense(X: Any) -> NDArray[Any]:
     if issparse(X):
         return np.asarray(X.toarray())
     frame = _as_frame(X)
-    return np.asarray(X if frame is None else frame.to_numpy())
+    return np.asarray(readable_tensor(X) if frame is None else frame.to_numpy())
 
 
 def positions_of(X: Any, columns: Sequence[ColumnKey]) -> list[int]:
@@ -197,6 +226,8 @@ def positions_of(X: Any, columns: Sequence[ColumnKey]) -> list[int]:
     width = _n_columns(X)
     by_number = [isinstance(column, int | np.integer) for column in columns]
     places = None if all(by_number) else _places_by_name(X)
+    if places is not None:
+        _check_all_there([str(c) for c in columns if isinstance(c, str)], places)
     return [
         _position_of_number(int(column), width)
         if numbered
@@ -230,15 +261,24 @@ def _position_of_name(column: str, places: dict[Any, list[int]] | None, X: Any) 
             f"X has no column {column!r}, since a {type(X).__name__} has no column names: "
             "state the column by its position, or pass a data frame."
         )
-    found = places.get(column, [])
-    if not found:
-        raise missing_column(column, places)
-    if len(found) > 1:
+    positions = places[column]
+    if len(positions) > 1:
         raise InvalidInputError(
-            f"X has {len(found)} columns named {column!r}; a column picked by name must be there "
-            "once: rename them, or state the column by its position."
+            f"X has {len(positions)} columns named {column!r}; a column picked by name must be "
+            "there once: rename them, or state the column by its position."
         )
-    return found[0]
+    return positions[0]
+
+
+def _check_all_there(columns: Sequence[str], names: Iterable[Any]) -> None:
+    """Refuse, with all their names, columns that X does not have."""
+    absent = [column for column in dict.fromkeys(columns) if column not in names]
+    if len(absent) == 1:
+        raise missing_column(absent[0], names)
+    if absent:
+        raise InvalidInputError(
+            f"X has no columns {', '.join(map(repr, absent))}; {_its_columns(names)}"
+        )
 
 
 def missing_column(column: str, names: Iterable[Any]) -> InvalidInputError:
@@ -248,9 +288,14 @@ def missing_column(column: str, names: Iterable[Any]) -> InvalidInputError:
     if near:
         hint = f"did you mean {' or '.join(repr(name) for name in near)}?"
     else:
-        listed = ", ".join(repr(name) for name in known[:10])
-        hint = f"its columns are {listed}{', ...' if len(known) > 10 else ''}."
+        hint = _its_columns(known)
     return InvalidInputError(f"X has no column {column!r}; {hint}")
+
+
+def _its_columns(names: Iterable[Any]) -> str:
+    known = [str(name) for name in names]
+    listed = ", ".join(repr(name) for name in known[:10])
+    return f"its columns are {listed}{', ...' if len(known) > 10 else ''}."
 
 
 def _n_columns(X: Any) -> int:

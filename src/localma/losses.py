@@ -583,15 +583,43 @@ LOSSES: dict[str, Callable[..., Loss]] = {
 }
 """Every loss that has a name: name -> factory."""
 
-ALIASES = {"quantile": "pinball", "log_loss": "cross_entropy", "binomial": "bernoulli"}
-"""Names that users of scikit-learn and of GLMs type -> names of the registry."""
+ALIASES = {
+    "mse": "squared_error",
+    "mean_squared_error": "squared_error",
+    "l2": "squared_error",
+    "mae": "absolute_error",
+    "mean_absolute_error": "absolute_error",
+    "l1": "absolute_error",
+    "quantile": "pinball",
+    "log_loss": "cross_entropy",
+    "logloss": "cross_entropy",
+    "binomial": "bernoulli",
+}
+"""Common other names -> names of the registry."""
+
+_NO_CURVE = "it does not change when a probability changes a little. Use 'cross_entropy' or 'brier'"
+NOT_LOSSES = {
+    "rmse": "it is not a mean over rows. Use 'squared_error': the same weights minimise both",
+    "r2": "it is not a mean over rows. Use 'squared_error': the same weights are best for both",
+    "mape": "it favours predictions that are too low, and it is not defined for a target of zero. "
+    "Use 'absolute_error'; with row weights of 1 / |target| it is the same as 'mape'",
+    "deviance": "each distribution has its own. Use 'poisson', 'gamma', 'inverse_gaussian', "
+    "'tweedie' or 'bernoulli'",
+    "accuracy": _NO_CURVE,
+    "auc": _NO_CURVE,
+}
+"""Measures that cannot be minimised here -> the reason, and what to use."""
 
 
 def get_loss(loss: str | Loss, **parameters: float) -> Loss:
     """Look a loss up by name or alias; a `Loss` passes through.
 
+    Case does not matter, and a hyphen or a space may stand for an underscore.
+
     >>> get_loss("quantile", quantile=0.9)
     <Loss pinball(quantile=0.9)>
+    >>> get_loss("MSE"), get_loss("cross-entropy")
+    (<Loss squared_error()>, <Loss cross_entropy()>)
     """
     if isinstance(loss, Loss):
         if parameters:
@@ -600,9 +628,7 @@ def get_loss(loss: str | Loss, **parameters: float) -> Loss:
                 "Pass a name with parameters, or a Loss alone."
             )
         return loss
-    name = ALIASES.get(loss, loss) if isinstance(loss, str) else None
-    if name not in LOSSES:
-        raise unknown_name("loss", loss, [*LOSSES, *ALIASES])
+    name = _registered_name(loss)
     known = list(signature(LOSSES[name]).parameters)
     if not set(parameters) <= set(known):
         listed = ", ".join(map(repr, known)) or "none"
@@ -611,6 +637,17 @@ def get_loss(loss: str | Loss, **parameters: float) -> Loss:
             "Leave the others out."
         )
     return LOSSES[name](**parameters)
+
+
+def _registered_name(loss: object) -> str:
+    """Name in the registry for what a user typed."""
+    typed = loss.lower().replace("-", "_").replace(" ", "_") if isinstance(loss, str) else ""
+    if typed in NOT_LOSSES:
+        raise InvalidInputError(f"{loss!r} cannot be used as a loss: {NOT_LOSSES[typed]}.")
+    name = ALIASES.get(typed, typed)
+    if name not in LOSSES:
+        raise unknown_name("loss", loss, LOSSES)
+    return name
 
 
 def is_registered(loss: Loss) -> bool:

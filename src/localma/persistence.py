@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -488,9 +488,10 @@ def _restore_pool(
     without = given is not None or description.get("without_candidates", False)
     if without and not given:
         return
+    entries = [entry for entry in description["candidates"] if entry["name"] not in (given or {})]
+    _check_all_come_back(entries, trust)
     found = {
-        entry["name"]: _find(entry, given or {}, trust, folder)
-        for entry in description["candidates"]
+        entry["name"]: _find(entry, given or {}, folder) for entry in description["candidates"]
     }
     model.candidates = found
     model.pool_ = Pool(found, task=model._task)
@@ -498,8 +499,39 @@ def _restore_pool(
         _check_classes(model)
 
 
-def _find(entry: dict[str, Any], given: Mapping[str, Any], trust: bool, folder: Path) -> Candidate:
-    name, recipe = entry["name"], entry["recipe"]
+def _check_all_come_back(entries: list[dict[str, Any]], trust: bool) -> None:
+    """Refuse, with all their names, candidates that the file does not hold or may not follow."""
+    missing = [entry["name"] for entry in entries if entry["recipe"] is None]
+    if missing:
+        raise InvalidInputError(
+            f"{_counted(missing)} not saved in the file. Pass the models again: load(path, "
+            f"candidates={_as_argument(missing)}). To predict without models, pass candidates={{}} "
+            "here and predictions= to predict."
+        )
+    if trust:
+        return
+    untrusted = {
+        entry["name"]: entry["recipe"] for entry in entries if needs_trust(entry["recipe"])
+    }
+    if untrusted:
+        raise UntrustedFileError(
+            f"{_counted(untrusted)} made by following {list(untrusted.values())}, which may run "
+            "any code. Pass trust=True if you trust the file, or the models themselves: "
+            f"candidates={_as_argument(untrusted)}."
+        )
+
+
+def _counted(names: Collection[str]) -> str:
+    listed = ", ".join(map(repr, names))
+    return f"Candidate {listed} is" if len(names) == 1 else f"Candidates {listed} are"
+
+
+def _as_argument(names: Iterable[str]) -> str:
+    return "{" + ", ".join(f"{name!r}: model" for name in names) + "}"
+
+
+def _find(entry: dict[str, Any], given: Mapping[str, Any], folder: Path) -> Candidate:
+    name = entry["name"]
     if name in given:
         if isinstance(given[name], CrossFitted):
             raise InvalidInputError(
@@ -508,19 +540,8 @@ def _find(entry: dict[str, Any], given: Mapping[str, Any], trust: bool, folder: 
                 "keep your other models."
             )
         return as_candidate(given[name])
-    if recipe is None:
-        raise InvalidInputError(
-            f"Candidate {name!r} is not saved in the file; pass it again: "
-            f"load(path, candidates={{{name!r}: model}}), or candidates={{}} to give predictions= "
-            "to predict instead."
-        )
-    if needs_trust(recipe) and not trust:
-        raise UntrustedFileError(
-            f"Candidate {name!r} comes back by following {recipe!r}, which may run any code. Pass "
-            f"trust=True if you trust the file, or candidates={{{name!r}: model}}."
-        )
     try:
-        return from_recipe(recipe, folder)
+        return from_recipe(entry["recipe"], folder)
     except FileFormatError as error:
         raise FileFormatError(f"Candidate {name!r}: {error}") from error
 

@@ -803,6 +803,38 @@ def test_hard_labels_are_zero_and_one() -> None:
     assert set(np.unique(predictions)) == {0.0, 1.0}
 
 
+class Booster:
+    """A model that, as those of LightGBM, knows no classes and predicts their probabilities."""
+
+    def __init__(self, K: int) -> None:
+        self.K = K
+
+    def predict(self, X: Any) -> Any:
+        if self.K == 2:
+            return np.full(len(X), 0.75)
+        return np.tile([0.5, 0.25, 0.25], (len(X), 1))
+
+
+def test_predictions_of_a_model_without_classes_may_be_probabilities() -> None:
+    for labels in (["no", "yes"], [0, 1], [1, 2]):
+        two = as_candidate(Booster(2), classes=labels).predict(DATA[:1], "classification")
+        assert two.tolist() == [[0.25, 0.75]]
+    three = as_candidate(Booster(3), classes=["a", "b", "c"]).predict(DATA[:1], "classification")
+    assert three.tolist() == [[0.5, 0.25, 0.25]]
+
+
+def test_an_empty_array_of_classes_is_that_of_a_regressor() -> None:
+    class Boosted(LinearRegression):
+        """As CatBoost's regressors."""
+
+        classes_ = np.array([], dtype=object)
+
+    model = Boosted().fit(DATA, TARGET)
+    assert_array_equal(as_candidate(model).predict(DATA, "regression"), model.predict(DATA))
+    with pytest.raises(InvalidInputError, match="has no classes_"):
+        as_candidate(model).check_task("classification", "north")
+
+
 def test_a_label_outside_the_classes_is_refused() -> None:
     candidate = as_candidate(LinearRegression().fit(DATA, TARGET), classes=[0, 1])
     with pytest.raises(
@@ -950,3 +982,34 @@ GOOD = {
 def test_bad_recipes_are_refused(recipe: Any, words: str) -> None:
     with pytest.raises(FileFormatError, match=words):
         from_recipe(recipe)
+
+
+@pytest.mark.parametrize("documented", [Candidate, Column, CrossFitted, as_candidate])
+def test_the_documentation_says_that_costs_are_only_shown(documented: Any) -> None:
+    words = " ".join((documented.__doc__ or "").split())
+    assert "The summary and the report show it; it changes neither weights nor predict" in words
+
+
+def test_messages_show_no_type_of_numpy() -> None:
+    with pytest.raises(InvalidInputError, match=r"received -1\.0\."):
+        as_candidate(np.ravel, cost=np.float64(-1.0))
+    with pytest.raises(InvalidInputError, match=r"received \[0, 1\.5\]\. Make positions"):
+        as_candidate(np.ravel, inputs=[np.int64(0), np.float64(1.5)])
+    with pytest.raises(InvalidInputError, match=r"received \['a', True\]\."):
+        as_candidate(np.ravel, classes=[np.str_("a"), np.bool_(True)])
+    words = as_candidate(lambda X: np.full(len(X), "a (b)"))
+    with pytest.raises(CandidateError, match=r"such as 'a \(b\)'; predictions must be"):
+        words.predict(DATA, "regression")
+
+
+@pytest.mark.parametrize("how", ["gradient", "bfloat16", "both"])
+def test_tensors_are_read(how: str) -> None:
+    torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+    def network(X: Any) -> Any:
+        output = torch.tensor([0.5, -2.0]).repeat(len(X) // 2)
+        output = output.to(torch.bfloat16) if how != "gradient" else output
+        return output.requires_grad_() if how != "bfloat16" else output
+
+    candidate = as_candidate(network)
+    assert candidate.predict(DATA[:2], "regression").tolist() == [0.5, -2.0]

@@ -24,6 +24,7 @@ from localma.errors import InvalidInputError
 from localma.losses import (
     ALIASES,
     LOSSES,
+    NOT_LOSSES,
     POSITIVE,
     PROBABILITY_FLOOR,
     Interval,
@@ -510,11 +511,54 @@ def test_get_loss_takes_names_aliases_and_losses():
 
 
 @pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("mse", "squared_error"),
+        ("MSE", "squared_error"),
+        ("l2", "squared_error"),
+        ("mae", "absolute_error"),
+        ("l1", "absolute_error"),
+        ("mean-absolute-error", "absolute_error"),
+        ("log_loss", "cross_entropy"),
+        ("LogLoss", "cross_entropy"),
+        ("cross-entropy", "cross_entropy"),
+        ("Inverse Gaussian", "inverse_gaussian"),
+    ],
+)
+def test_get_loss_takes_common_names(typed, name):
+    assert get_loss(typed) == LOSSES[name]()
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (
+            "mape",
+            r"'mape' cannot be used as a loss: it favours predictions that are too low, .*"
+            r"'absolute_error'; with row weights of 1 / \|target\|",
+        ),
+        ("RMSE", "'RMSE' cannot be used as a loss: it is not a mean over rows. Use 'squared_err"),
+        ("r2", "Use 'squared_error': the same weights are best for both"),
+        ("deviance", "each distribution has its own. Use 'poisson', 'gamma'"),
+        ("auc", "Use 'cross_entropy' or 'brier'"),
+    ],
+)
+def test_get_loss_says_why_a_measure_is_no_loss(typed, words):
+    with pytest.raises(InvalidInputError, match=words):
+        get_loss(typed)
+
+
+def test_no_measure_that_is_refused_is_a_loss():
+    assert not set(NOT_LOSSES) & {*LOSSES, *ALIASES}
+
+
+@pytest.mark.parametrize(
     ("arguments", "parameters", "words"),
     [
         (["squared_eror"], {}, "Unknown loss 'squared_eror'; did you mean 'squared_error'?"),
-        (["logloss"], {}, "did you mean 'log_loss'?"),
-        ([None], {}, "Unknown loss None. Known: 'absolute_error', 'bernoulli', 'binomial'"),
+        (["gama"], {}, "Unknown loss 'gama'; did you mean 'gamma'?"),
+        (["nothing"], {}, "Unknown loss 'nothing'. Known: 'absolute_error'"),
+        ([None], {}, "Unknown loss None. Known: 'absolute_error', 'bernoulli', 'brier'"),
         ([["poisson"]], {}, r"Unknown loss \['poisson'\]"),
         (["poisson"], {"power": 1.0}, r"has the parameters: none; received \['power'\]. Leave"),
         (["huber"], {"d": 1.0}, r"has the parameters: 'delta'; received \['d'\]"),

@@ -58,7 +58,8 @@ class Candidate(ABC):
     ----------
     inputs : columns (names or integer positions) or a function of X; None passes X untouched.
     classes : (K,) labels of the columns of its probabilities, or None.
-    cost : what one call costs beside the other candidates.
+    cost : a number to record, such as the price of a call. The summary and the report show it;
+        it changes neither weights nor predictions.
     batch_size : rows per call; None calls it once. "auto" lets a call take 256 MiB, and an amount
         of memory such as "1 GiB" that much.
     """

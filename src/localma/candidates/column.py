@@ -32,7 +32,8 @@ class Column(Candidate):
         mapping from class label to column.
     classes : in classification, labels of the columns in the order of `columns`. With one column
         and two classes the column holds the probability of the second.
-    cost : what one prediction costs beside the other candidates.
+    cost : a number to record, such as the price of a call. The summary and the report show it;
+        it changes neither weights nor predictions.
 
     Examples
     --------

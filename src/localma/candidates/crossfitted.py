@@ -8,14 +8,14 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import get_config
-from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
 
 from localma.candidates.base import Candidate, Inputs
-from localma.candidates.estimator import EstimatorCandidate, refuse_classifier
+from localma.candidates.estimator import EstimatorCandidate, has_sklearn_tags, refuse_classifier
 from localma.candidates.labels import align, places_of
 from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import Array, Task
@@ -40,7 +40,8 @@ class CrossFitted(Candidate):
         An integer means what it means there: shuffled folds, stratified by label for
         classification, by whole groups where `groups` are given.
     inputs : columns or a function of X; None takes all but the prediction columns.
-    cost : what one prediction costs beside the other candidates.
+    cost : a number to record, such as the price of a call. The summary and the report show it;
+        it changes neither weights nor predictions.
 
     Notes
     -----
@@ -77,7 +78,7 @@ class CrossFitted(Candidate):
         """Refuse a classifier for regression, and anything else for classification."""
         if task == "regression":
             refuse_classifier(self.estimator, name)
-        elif isinstance(self.estimator, BaseEstimator) and not is_classifier(self.estimator):
+        elif has_sklearn_tags(self.estimator) and not is_classifier(self.estimator):
             raise InvalidInputError(
                 f"Candidate {name!r} ({type(self.estimator).__name__}) is no classifier, and "
                 "this is a classification: pass a classifier, or use LocalMARegressor."

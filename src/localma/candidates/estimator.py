@@ -23,7 +23,9 @@ class EstimatorCandidate(Candidate):
     """Anything fitted that has `predict`: never cloned, never refitted.
 
     Regression calls `predict`. Classification calls `predict_proba`; a classifier that has none
-    gives its predicted label probability one. A data frame is cut to the columns that the
+    gives its predicted label probability one. A model with neither `predict_proba` nor `classes_`,
+    such as a Booster of LightGBM or a fitted Logit of statsmodels, may return probabilities from
+    `predict`, if you state `classes`. A data frame is cut to the columns that the
     estimator was fitted on (`feature_names_in_`), in that order and as the same kind of frame.
 
     Parameters
@@ -57,6 +59,7 @@ class EstimatorCandidate(Candidate):
         classes = own if classes is None else classes
         super().__init__(inputs=inputs, classes=classes, cost=cost, batch_size=batch_size)
         self.model = model
+        self._may_be_booster = own is None and not has_sklearn_tags(model)
         self._own_classes = self.classes if own is None else own
         self._has_probabilities = hasattr(model, "predict_proba")
         names = getattr(model, "feature_names_in_", None)
@@ -69,7 +72,10 @@ class EstimatorCandidate(Candidate):
         if self._has_probabilities:
             return self.model.predict_proba(X)
         assert self._own_classes is not None  # check_task
-        return one_hot(self.model.predict(X), self._own_classes)
+        predicted = self.model.predict(X)
+        if self._may_be_booster and _are_probabilities(predicted, self._own_classes):
+            return predicted
+        return one_hot(predicted, self._own_classes)
 
     def select(self, X: Any) -> Any:
         """The inputs stated; of a data frame, the columns that the estimator was fitted on."""
@@ -110,7 +116,7 @@ class EstimatorCandidate(Candidate):
 
 def check_fitted(model: Any) -> None:
     """Refuse an unfitted scikit-learn estimator; other objects cannot be asked."""
-    if not isinstance(model, BaseEstimator) or not hasattr(model, "fit"):
+    if not has_sklearn_tags(model) or not hasattr(model, "fit"):
         return
     try:
         check_is_fitted(model)
@@ -121,9 +127,14 @@ def check_fitted(model: Any) -> None:
         ) from error
 
 
+def has_sklearn_tags(model: Any) -> bool:
+    """Whether scikit-learn can tell a classifier from a regressor, as for CatBoost's models too."""
+    return isinstance(model, BaseEstimator) or hasattr(model, "__sklearn_tags__")
+
+
 def refuse_classifier(model: Any, name: str) -> None:
     """Refuse a scikit-learn classifier as a candidate for regression."""
-    if isinstance(model, BaseEstimator) and is_classifier(model):
+    if has_sklearn_tags(model) and is_classifier(model):
         raise InvalidInputError(
             f"Candidate {name!r} ({type(model).__name__}) is a classifier, and this is a "
             "regression: use LocalMAClassifier, or pass a function such as "
@@ -134,7 +145,7 @@ def refuse_classifier(model: Any, name: str) -> None:
 def own_classes(model: Any) -> Labels | None:
     """The labels that a fitted classifier knows; None for a model without classes."""
     classes = getattr(model, "classes_", None)
-    if classes is None:
+    if classes is None or len(classes) == 0:  # CatBoost's regressors have an empty array
         return None
     if isinstance(classes, list) and any(np.ndim(part) for part in classes):
         raise InvalidInputError(
@@ -151,6 +162,12 @@ def _check_renaming(classes: Labels | None, own: Labels | None, model: Any) -> N
         f"classes= must rename the {len(own)} classes of this {type(model).__name__}, "
         f"{own.tolist()!r}, in the same order; received {classes.tolist()!r}."
     )
+
+
+def _are_probabilities(predicted: Any, classes: Labels) -> bool:
+    """Whether a model that does not know its classes predicts probabilities, not labels."""
+    values = np.asarray(predicted)
+    return values.dtype.kind == "f" and not np.isin(values, classes).all()
 
 
 def one_hot(predicted: Any, classes: Labels) -> Array:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
-from localma._optional import optional
+from localma.candidates.onnx_graph import onnx_facts
 from localma.errors import InvalidInputError
 
 Recipe = dict[str, Any]
@@ -101,22 +100,9 @@ def fingerprint(path: Path) -> str:
 
 def _weights_beside(path: Path) -> list[Path]:
     """Files with weights that an ONNX file names; they change while it stays the same."""
-    if path.suffix.lower() != ".onnx" or find_spec("onnx") is None:
+    if path.suffix.lower() != ".onnx":
         return []
-    state = path.stat()
-    return [path.parent / name for name in _named_inside(str(path), state.st_mtime_ns)]
-
-
-@lru_cache(maxsize=1024)
-def _named_inside(path: str, changed: int) -> tuple[str, ...]:
-    onnx = optional("onnx", extra="onnx")
-    try:
-        graph = onnx.load(path, load_external_data=False).graph
-    except Exception:  # a spoilt file is for whoever runs it to refuse, with a better message
-        return ()
-    entries = [entry for tensor in graph.initializer for entry in tensor.external_data]
-    names = sorted({entry.value for entry in entries if entry.key == "location"})
-    return tuple(name for name in names if (Path(path).parent / name).is_file())
+    return [path.parent / name for name in onnx_facts(path).weight_files]
 
 
 def _file_fingerprint(path: Path) -> str:

@@ -28,7 +28,7 @@ from localma.candidates.outputs import (
     stacked,
 )
 from localma.errors import InvalidInputError
-from localma.frames import LARGE_ROWS, column_names, column_values, dense
+from localma.frames import LARGE_ROWS, column_names, column_values, dense, readable_tensor
 
 
 def read_predictions(
@@ -144,6 +144,9 @@ def _whole(predictions: Any, n: int, labels: Labels | None) -> Array | None:
     """
     if not isinstance(predictions, np.ndarray) or predictions.dtype.kind not in "biuf":
         return None
+    if np.ma.is_masked(predictions):
+        return None
+    predictions = np.asarray(predictions)  # a mask that hides nothing
     if predictions.ndim not in (2, 3) or len(predictions) != n or predictions.size == 0:
         return None
     if labels is None:
@@ -196,7 +199,7 @@ def _check_rows(values: Any, n: int, what: str) -> None:
 
 def _columns(predictions: Any) -> list[Any]:
     try:
-        P = np.asarray(predictions)
+        P = np.asanyarray(readable_tensor(predictions))  # which keeps a mask
     except ValueError as error:
         raise InvalidInputError(
             f"predictions must have shape (n, M) or (n, M, K); received rows of unequal length "

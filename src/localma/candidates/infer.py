@@ -67,7 +67,8 @@ def as_candidate(
         gets X without the prediction columns.
     classes : labels of the probabilities that a function returns, in the order of its columns; for
         a fitted classifier, other labels for its own classes.
-    cost : what one call costs beside the other candidates.
+    cost : a number to record, such as the price of a call. The summary and the report show it;
+        it changes neither weights nor predictions.
     batch_size : rows per call, "auto" or an amount of memory such as "1 GiB"; by default networks
         have "auto" and others are called once.
 

@@ -15,8 +15,9 @@ from localma.candidates.batches import BatchSize, working_bytes
 from localma.candidates.estimator import one_hot
 from localma.candidates.files import ModelFile, PathLike
 from localma.candidates.fixed_batches import in_fixed_batches
-from localma.candidates.labels import Labels
+from localma.candidates.labels import Labels, as_labels
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
+from localma.candidates.onnx_graph import onnx_facts
 from localma.candidates.outputs import Task
 from localma.candidates.per_process import PerProcess
 from localma.errors import InvalidInputError, unknown_name
@@ -54,6 +55,10 @@ class OnnxCandidate(LogitsCandidate):
 
     Of several outputs the one with real numbers is taken: probabilities, not labels. A list of
     dicts from class to probability, as scikit-learn's converter writes, is read by class.
+
+    A classifier that was converted from scikit-learn, LightGBM, XGBoost or CatBoost states its
+    classes in the file, and they are read from there if the package onnx is installed. You may
+    state them in another order, or state other names in the file's order.
 
     Parameters
     ----------
@@ -102,6 +107,9 @@ class OnnxCandidate(LogitsCandidate):
         )
         optional("onnxruntime", extra="onnx")
         self.file = path if isinstance(path, ModelFile) else ModelFile(path)
+        self._file_classes = _class_labels(self.file)
+        if self.classes is None:
+            self.classes = self._file_classes
         self.output, self.preprocess = output, preprocess
         self.providers = list(providers)
         self._session = PerProcess(partial(_session, self.file, self.providers))
@@ -129,13 +137,37 @@ class OnnxCandidate(LogitsCandidate):
     def _outputs(self, X: Any, task: Task) -> Any:
         session, feed = self._session.get(), self._feed(X)
         output = _chosen_output(self.output, session.get_outputs())
-        classes = self.classes if task == "classification" else None
+        classes = self._written_classes() if task == "classification" else None
+        order = self._column_order()
 
         def run(part: Feed) -> NDArray[Any]:
-            return _values(session.run([output.name], part)[0], classes)
+            return _values(session.run([output.name], part)[0], classes, order)
 
         n = len(next(iter(feed.values())))
         return in_fixed_batches(run, feed, n, _fixed_rows(session.get_inputs()))
+
+    def check_task(self, task: Task, name: str) -> None:
+        """Refuse classification without classes, and regression with classes that you stated."""
+        # A regression may average a probability, whatever classes the file has.
+        by_file = self._file_classes is not None and self._column_order() is not None
+        if task == "classification" or not by_file:
+            super().check_task(task, name)
+
+    def _written_classes(self) -> Labels | None:
+        """Labels as the file writes them, in the order of `classes`."""
+        if self.classes is None or self._file_classes is None or self._column_order() is not None:
+            return self.classes
+        renamed = len(self.classes) == len(self._file_classes)
+        return self._file_classes if renamed else self.classes
+
+    def _column_order(self) -> NDArray[np.intp] | None:
+        """Column of the file that belongs to each of `classes`; None if these are other labels."""
+        if self.classes is None or self._file_classes is None:
+            return None
+        columns = {label: column for column, label in enumerate(self._file_classes.tolist())}
+        if set(columns) != set(self.classes.tolist()):
+            return None
+        return np.array([columns[label] for label in self.classes.tolist()], dtype=np.intp)
 
     def recipe(self) -> Recipe | None:
         """The file and the options, where everything can be found again."""
@@ -156,6 +188,11 @@ class OnnxCandidate(LogitsCandidate):
             providers=recipe["providers"],
             **logits_options(recipe),
         )
+
+
+def _class_labels(file: ModelFile) -> Labels | None:
+    labels = onnx_facts(file.path).class_labels
+    return None if labels is None else as_labels(labels)
 
 
 def _session(file: ModelFile, providers: list[str]) -> Any:
@@ -280,13 +317,19 @@ def _chosen_output(name: str | None, given: Sequence[Any]) -> Any:
     )
 
 
-def _values(output: Any, classes: Labels | None) -> NDArray[Any]:
-    """Predictions out of an output: an array, a list of dicts by class, or labels."""
+def _values(output: Any, classes: Labels | None, order: NDArray[np.intp] | None) -> NDArray[Any]:
+    """Predictions out of an output: an array, a list of dicts by class, or labels.
+
+    classes : (K,) labels as the file writes them, in the order wanted; None in regression.
+    order : (K,) the columns of an array in the order wanted; None if they are in order.
+    """
     if isinstance(output, list):
         return _by_class(output, classes)
     values = np.asarray(output)
     if classes is not None and values.dtype.kind in "iuOU":
         return one_hot(values, classes)
+    if order is not None and values.ndim == 2 and values.shape[1] == len(order):
+        return values[:, order]
     return values
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from localma.candidates.labels import Labels, listed
 from localma.candidates.output_names import OutputNames
 from localma.errors import CandidateError, InvalidInputError
-from localma.frames import column_names, dense
+from localma.frames import column_names, dense, readable_tensor
 
 Array = NDArray[np.floating]
 Task = Literal["regression", "classification"]
@@ -127,7 +127,7 @@ def _real_array(output: Any, name: str) -> Array:
             candidate=name,
         )
     try:
-        values = np.asarray(output)
+        values = np.asarray(readable_tensor(output))
     except Exception as error:
         raise CandidateError(
             f"Candidate {name!r} returned a {type(output).__name__} that is no array of numbers "

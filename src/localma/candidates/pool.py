@@ -64,7 +64,7 @@ class Pool:
     ----------
     names : tuple of M strings
     candidates : tuple of M candidates
-    costs : (M,) floats
+    costs : (M,) floats, the `cost` of each candidate; they are only shown
     classes : (K,) sorted union of the classes that the candidates know; None for regression,
         and as long as no candidate knows any
 

@@ -21,7 +21,7 @@ from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
 from localma.folds import DEFAULT_FOLDS
 from localma.frames import positions_of
 from localma.inspection.plain import plain
-from localma.losses import get_loss
+from localma.losses import Loss, get_loss
 from localma.persistence import Model, save
 
 LABEL_LOSSES = ("cross_entropy", "brier")
@@ -74,6 +74,7 @@ def fit(
     if time is not None and group is not None:
         raise wrong_call("Rows are judged by --time or by --group, not by both; leave one out.")
     check_out(out, train, *([] if models is None else [models]))
+    known_loss = _known_loss(loss)
     if gate not in GATES:
         raise wrong_call(f"--gate must be one of {', '.join(GATES)}; received {gate!r}.")
     pool = None if models is None else read_pool(models, trust=trust)
@@ -90,13 +91,13 @@ def fit(
         table = table.sort_by(time)
     if gate == "auto":
         _check_folds(folds or DEFAULT_FOLDS, table, roles)
-    labels = _labels(table[target], target, task, loss)
+    labels = _labels(table[target], target, task, known_loss)
     if positive is not None and labels is None:
         raise wrong_call("--positive names a class, and this target holds numbers; leave it out.")
     runs = pool is not None
     if pool is None:
         pool = column_candidates(roles.matched(table.column_names), labels, positive)
-    model = _model(labels, pool, loss=loss, gate=gate, random_state=seed)
+    model = _model(labels, pool, loss=known_loss, gate=gate, random_state=seed)
     model.cv = folds if time is None else later_folds(table[time], folds or DEFAULT_FOLDS)
     left_out = _fit(model, table, roles, pool, runs=runs)
     notes = {"target": target, "table": train.name, "weight": weight, "group": group}
@@ -139,7 +140,7 @@ def _check_folds(folds: int, table: Any, roles: Roles) -> None:
         )
 
 
-def _labels(target: Any, name: str, task: str, loss: str | None) -> Any:
+def _labels(target: Any, name: str, task: str, loss: Loss | None) -> Any:
     """Classes of the target, in order; None for a regression."""
     import pyarrow.types as kinds
 
@@ -147,7 +148,8 @@ def _labels(target: Any, name: str, task: str, loss: str | None) -> Any:
         raise wrong_call(f"--task must be auto, regression or classification; received {task!r}.")
     kind = target.type
     words = kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_dictionary(kind)
-    by_target = words or kinds.is_boolean(kind) or loss in LABEL_LOSSES
+    by_loss = loss is not None and loss.name in LABEL_LOSSES
+    by_target = words or kinds.is_boolean(kind) or by_loss
     if task == "regression" and words:
         raise wrong_call("--task regression needs numbers in the target's column; it holds words.")
     if task == "regression" or (task == "auto" and not by_target):
@@ -176,13 +178,19 @@ def _reads_as_number(text: str) -> bool:
     return True
 
 
-def _model(labels: Any, pool: dict[str, Candidate], *, loss: str | None, **options: Any) -> Model:
+def _known_loss(name: str | None) -> Loss | None:
+    if name is None:
+        return None
+    try:
+        return get_loss(name)
+    except InvalidInputError as error:
+        raise wrong_call(f"--loss: {error}") from error
+
+
+def _model(labels: Any, pool: dict[str, Candidate], *, loss: Loss | None, **options: Any) -> Model:
     kind: Any = LocalMARegressor if labels is None else LocalMAClassifier
     if loss is not None:
-        try:
-            options["loss"] = get_loss(loss)
-        except InvalidInputError as error:
-            raise wrong_call(f"--loss: {error}") from error
+        options["loss"] = loss
     model: Model = kind(pool, **options)
     return model
 

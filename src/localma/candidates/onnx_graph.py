@@ -1,0 +1,109 @@
+"""What an ONNX file states about itself: its class labels, and the files that hold its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from localma._optional import optional
+
+ClassLabels = tuple[str, ...] | tuple[int, ...]
+
+LABEL_ATTRIBUTES = ("classlabels_strings", "classlabels_int64s", "classlabels_ints")
+"""Attributes of ZipMap, TreeEnsembleClassifier, LinearClassifier and SVMClassifier."""
+CHANGE_NO_LABEL = ("Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
+"""Operators that converters put between the labels and the output."""
+
+
+@dataclass(frozen=True)
+class OnnxFacts:
+    """What a file states.
+
+    class_labels : labels of the columns of its probabilities, in order; None if it states none.
+    weight_files : names of the files with weights next to it.
+    """
+
+    class_labels: ClassLabels | None = None
+    weight_files: tuple[str, ...] = ()
+
+
+def onnx_facts(path: Path) -> OnnxFacts:
+    """Read what an ONNX file states; nothing if the package onnx is not installed."""
+    if find_spec("onnx") is None:
+        return OnnxFacts()
+    return _read(str(path), path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _read(path: str, changed: int) -> OnnxFacts:
+    onnx = optional("onnx", extra="onnx")
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+    except Exception:  # onnxruntime refuses a damaged file later, with a better message
+        return OnnxFacts()
+    entries = [entry for tensor in graph.initializer for entry in tensor.external_data]
+    names = sorted({entry.value for entry in entries if entry.key == "location"})
+    present = tuple(name for name in names if (Path(path).parent / name).is_file())
+    return OnnxFacts(_class_labels(graph, onnx), present)
+
+
+def _class_labels(graph: Any, onnx: Any) -> ClassLabels | None:
+    """Labels behind the first output that consists of labels, or of dicts from label to number.
+
+    Inside an ensemble there may be other classifiers, which number their labels, so only what an
+    output consists of counts.
+    """
+    made_by = {output: node for node in graph.node for output in node.output}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for output in graph.output:
+        if _may_hold_labels(output, onnx.TensorProto):
+            labels = _labels_behind(output.name, made_by, constants, onnx)
+            if labels is not None and len(set(labels)) == len(labels) > 0:
+                return labels
+    return None
+
+
+def _may_hold_labels(output: Any, types: Any) -> bool:
+    if output.type.WhichOneof("value") != "tensor_type":
+        return True
+    return output.type.tensor_type.elem_type in (types.STRING, types.INT64, types.INT32)
+
+
+def _labels_behind(
+    output: str, made_by: Mapping[str, Any], constants: Mapping[str, Any], onnx: Any
+) -> ClassLabels | None:
+    node = made_by.get(output)
+    while node is not None and node.op_type in CHANGE_NO_LABEL:
+        node = made_by.get(node.input[0])
+    if node is None:
+        return None
+    if node.op_type == "ArrayFeatureExtractor":  # picks the label by the largest probability
+        return _constant_labels(constants.get(node.input[0]), onnx)
+    attributes = {attribute.name: attribute for attribute in node.attribute}
+    stated = [attributes[name] for name in LABEL_ATTRIBUTES if name in attributes]
+    return _attribute_labels(stated[0]) if stated else None
+
+
+def _attribute_labels(attribute: Any) -> ClassLabels:
+    if attribute.strings:
+        return tuple(_text(label) for label in attribute.strings)
+    return tuple(int(label) for label in attribute.ints)
+
+
+def _constant_labels(tensor: Any, onnx: Any) -> ClassLabels | None:
+    if tensor is None:
+        return None
+    values = onnx.numpy_helper.to_array(tensor).ravel()
+    if values.dtype.kind in "iu":
+        return tuple(values.tolist())
+    if tensor.data_type == onnx.TensorProto.STRING:
+        return tuple(_text(label) for label in values.tolist())
+    return None
+
+
+def _text(label: str | bytes) -> str:
+    return label.decode("utf-8", "replace") if isinstance(label, bytes) else label
