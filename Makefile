@@ -1,10 +1,11 @@
 # Two commands: `make demo` and `make test`. Every install goes through constraints.txt.
 .DELETE_ON_ERROR:
-.PHONY: demo test quick slow core-only lint docs study bench clean
+.PHONY: demo test quick slow core-only test-integrations lint docs study bench clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 CORE := .venv-core
+INTEGRATIONS := .venv-integrations
 PYTHON ?= python3
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 STAMPS := pyproject.toml constraints.txt
@@ -32,6 +33,9 @@ slow: $(VENV)/.dev  ## the tests too long for every change
 core-only: $(CORE)/.test  ## the same tests where no extra is installed
 	$(CORE)/bin/pytest -n 2 --dist loadgroup -m "not slow" --no-header
 
+test-integrations: $(INTEGRATIONS)/.test  ## real models of LightGBM, XGBoost, CatBoost, statsmodels
+	$(INTEGRATIONS)/bin/pytest -n 2 tests/integrations
+
 study: $(VENV)/.dev  ## make study NAME=simulations
 	$(BIN)/python -m studies run $(NAME)
 
@@ -40,13 +44,16 @@ bench: $(VENV)/.dev  ## speed and memory beside what a user would write instead
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) $(CORE) .venv-peers-* demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CORE) $(INTEGRATIONS) .venv-peers-* demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(CORE)/bin/python:
 	$(PYTHON) -m venv $(CORE)
+
+$(INTEGRATIONS)/bin/python:
+	$(PYTHON) -m venv $(INTEGRATIONS)
 
 $(VENV)/.demo: $(VENV)/bin/python $(STAMPS)
 	$(BIN)/python $(PIP_INSTALL) -e '.[cli,plot]'
@@ -66,4 +73,8 @@ $(VENV)/.browser: | $(VENV)/bin/python
 
 $(CORE)/.test: $(CORE)/bin/python $(STAMPS)
 	$(CORE)/bin/python $(PIP_INSTALL) -e '.[test]'
+	touch $@
+
+$(INTEGRATIONS)/.test: $(INTEGRATIONS)/bin/python $(STAMPS)
+	$(INTEGRATIONS)/bin/python $(PIP_INSTALL) -e '.[integrations]'
 	touch $@

@@ -442,9 +442,10 @@ class TestInputs:
         spoilt = X[:, 0].copy()
         spoilt[7] = np.nan
         model = LocalMARegressor(gate=quick_path(), random_state=0)
-        with pytest.raises(ValueError, match="NaN"):
+        words = f"column 'a' is missing or infinite in 1 of {N} rows"
+        with pytest.raises(InvalidInputError, match=words):
             model.fit(pa.table({"a": spoilt}), y, predictions=P)
-        with pytest.raises(InvalidInputError, match="column 'b' holds other values"):
+        with pytest.raises(InvalidInputError, match="column 'b' holds values such as 'text'"):
             model.fit(pa.table({"a": X[:, 0], "b": ["text"] * N}), y, predictions=P)
 
     @pytest.mark.skipif(find_spec("pyarrow") is None, reason="needs pyarrow")

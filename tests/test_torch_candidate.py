@@ -395,7 +395,9 @@ def test_a_module_in_memory_is_given_again(tmp_path: Path) -> None:
         candidates={"network": module, "zero": lambda X: np.zeros(len(X))}, gate="global"
     ).fit(X, Y)
     model.save(tmp_path / "model.localma")
-    with pytest.raises(InvalidInputError, match=r"'network' is not saved in the file\. Pass the mod"):
+    with pytest.raises(
+        InvalidInputError, match=r"'network' is not saved in the file\. Pass the mod"
+    ):
         load(tmp_path / "model.localma", trust=True)
     candidates = {"network": module, "zero": lambda X: np.zeros(len(X))}
     restored = load(tmp_path / "model.localma", candidates)
