@@ -125,7 +125,7 @@ def test_import_recipes_are_followed_only_when_trusted(tmp_path, sample):
     path = tmp_path / "model.localma"
     model.save(path)
     with pytest.raises(
-        UntrustedFileError, match=r"Candidate 'first' is made by following.*trust=True"
+        UntrustedFileError, match=r"Candidate 'first' is made from 'numpy:ravel', .*trust=True"
     ):
         localma.load(path)
     again = localma.load(path, trust=True)
@@ -537,8 +537,8 @@ def test_all_candidates_that_need_trust_are_named(tmp_path, sample):
     LocalMARegressor(pool, gate="global").fit(X, y).save(path)
     with pytest.raises(
         UntrustedFileError,
-        match=r"Candidates 'one', 'three' are made by following .* which may run any code\. Pass "
-        r"trust=True .*candidates=\{'one': model, 'three': model\}",
+        match=r"Candidates 'one', 'three' are made from 'numpy:ravel', 'numpy:ravel', which may "
+        r"run any code\. Pass trust=True .*candidates=\{'one': model, 'three': model\}",
     ):
         localma.load(path)
 

@@ -135,7 +135,7 @@ def test_saved_models_come_back_whole(tmp_path: Path) -> None:
     }
     model = LocalMARegressor(candidates=files, gate="global").fit(X, Y)
     model.save(tmp_path / "model.localma")
-    with pytest.raises(UntrustedFileError, match=r"Candidate 'line' is made by following"):
+    with pytest.raises(UntrustedFileError, match=r"'line', 'forest' are made from 'line.skops'"):
         load(tmp_path / "model.localma")
     restored = load(tmp_path / "model.localma", trust=True)
     assert_array_equal(restored.predict(X), model.predict(X))

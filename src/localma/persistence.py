@@ -510,15 +510,20 @@ def _check_all_come_back(entries: list[dict[str, Any]], trust: bool) -> None:
         )
     if trust:
         return
-    untrusted = {
-        entry["name"]: entry["recipe"] for entry in entries if needs_trust(entry["recipe"])
-    }
+    untrusted = {e["name"]: _sources(e["recipe"]) for e in entries if needs_trust(e["recipe"])}
     if untrusted:
         raise UntrustedFileError(
-            f"{_counted(untrusted)} made by following {list(untrusted.values())}, which may run "
-            "any code. Pass trust=True if you trust the file, or the models themselves: "
+            f"{_counted(untrusted)} made from {', '.join(untrusted.values())}, which may run any "
+            "code. Pass trust=True if you trust the file, or the models: "
             f"candidates={_as_argument(untrusted)}."
         )
+
+
+def _sources(recipe: dict[str, Any]) -> str:
+    """Import names, paths and addresses to which the recipe of a candidate leads."""
+    fields = ("import", "path", "url", "preprocess", "inputs")
+    sources = [recipe[field] for field in fields if isinstance(recipe.get(field), str)]
+    return " and ".join(map(repr, sources)) or repr(recipe)
 
 
 def _counted(names: Collection[str]) -> str:
