@@ -41,6 +41,7 @@ from localma.candidates import (
     clean_cache,
 )
 from localma.candidates import cache as cache_module
+from localma.candidates import cache_file as cache_file_module
 from localma.candidates import cached as cached_module
 from localma.candidates.fingerprint import candidate_fingerprint
 from localma.candidates.output_names import OutputNames
@@ -648,7 +649,8 @@ def test_a_spoilt_prediction_is_noticed_and_replaced(tmp_path: Path, caplog: Any
     with caplog.at_level(logging.WARNING, logger="localma"):
         assert_array_equal(cached(model, tmp_path).predict(X, "regression"), X[:, 0])
     assert (
-        "a checksum does not match): it is removed, and its rows are predicted again" in caplog.text
+        "are damaged (a checksum does not match). The file is removed, and its rows are predicted "
+        "again." in caplog.text
     )
     assert model.asked == [60]
     caplog.clear()
@@ -665,6 +667,73 @@ def test_a_file_of_another_candidate_is_not_read(tmp_path: Path) -> None:
     (other / path.name).write_bytes(path.read_bytes())
     found = Cached(lambda X: X[:, 1], tmp_path, key="two").predict(X, "regression")
     assert_array_equal(found, X[:, 1])
+    assert (other / path.name).exists()  # it is not ours, and not damaged
+
+
+def test_a_file_of_a_later_version_stays(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
+    monkeypatch.setattr(cache_file_module, "SCHEMA", "localma predictions 2")
+    cached(Model(), tmp_path).predict(X, "regression")
+    monkeypatch.undo()
+    (later,) = files(tmp_path)
+    content, model = later.read_bytes(), Model()
+    assert_array_equal(cached(model, tmp_path).predict(X, "regression"), X[:, 0])
+    assert model.asked == [60]
+    assert later.read_bytes() == content
+    assert "cannot be used now (it was written by another version, or by another" in caplog.text
+
+
+OUT_OF_MEMORY = """
+import resource, sys, numpy as np
+from localma.candidates import Cached
+X = np.random.default_rng(0).normal(size=(400_000, 1))
+def model(X):
+    return X[:, 0]
+candidate = Cached(model, sys.argv[1], key="model")
+candidate.predict(X, "regression")  # a file of 12 MB
+candidate.predict(X[:5], "regression")
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 4 * 2**20, resource.RLIM_INFINITY))
+assert np.array_equal(candidate.predict(X[:5], "regression"), X[:5, 0])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads its memory from /proc")
+def test_a_good_file_that_cannot_be_mapped_stays(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", OUT_OF_MEMORY, str(tmp_path)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "cannot be used now (Memory mapping file failed" in ran.stderr
+    assert "The file stays, and its rows are predicted again." in ran.stderr
+    assert max(path.stat().st_size for path in files(tmp_path)) > 10**7
+
+
+def test_a_good_file_that_may_not_be_read_stays(tmp_path: Path, caplog: Any) -> None:
+    cached(Model(), tmp_path).predict(X, "regression")
+    (path,) = files(tmp_path)
+    content = path.read_bytes()
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user may read everything")
+    model = Model()
+    assert_array_equal(cached(model, tmp_path).predict(X, "regression"), X[:, 0])
+    assert "cannot be used now" in caplog.text
+    path.chmod(0o600)
+    assert path.read_bytes() == content
+
+
+def test_one_entry_that_cannot_be_looked_at_does_not_hide_the_others(tmp_path: Path) -> None:
+    cached(Model(), tmp_path).predict(X, "regression")
+    (path,) = files(tmp_path)
+    for letter in "0f":  # before and after it, in whatever order the system lists them
+        link = path.with_name(letter * 32 + ".arrow")
+        link.symlink_to(link.name)
+    model = Model()
+    assert_array_equal(cached(model, tmp_path).predict(X, "regression"), X[:, 0])
+    assert model.asked == []
 
 
 def test_another_number_of_outputs_empties_the_cache(tmp_path: Path, caplog: Any) -> None:

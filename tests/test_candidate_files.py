@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from localma.candidates import FunctionCandidate, Pool, as_candidate, from_recipe
+from localma.candidates import file_state as file_state_module
+from localma.candidates import files as files_module
 from localma.candidates.base import RowError
 from localma.candidates.batches import (
     AUTO_MEMORY,
@@ -60,6 +64,36 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(InvalidInputError, match=r"model\.bin' is no longer there"):
         file.check()
+
+
+@pytest.mark.parametrize("how", ["in place", "by a rename"])
+@pytest.mark.parametrize("wait", [0.0, 2.2])
+def test_size_and_time_do_not_hide_a_change(tmp_path: Path, how: str, wait: float) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(b"north")
+    before = path.stat()
+    time.sleep(wait)  # a file that was changed just now is never remembered
+    file = ModelFile(path)
+    file.check()
+    changed = path if how == "in place" else tmp_path / "another"
+    changed.write_bytes(b"south")
+    os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
+    changed.replace(path)
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    with pytest.raises(InvalidInputError, match="is not the file that was used before"):
+        file.check()
+
+
+def test_a_large_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(b"north")
+    monkeypatch.setattr(file_state_module, "RECENT_NANOSECONDS", 0)
+    file = ModelFile(path)
+    file.check()
+    before = files_module._digest.cache_info()
+    file.check()
+    after = files_module._digest.cache_info()
+    assert (after.hits, after.misses) == (before.hits + 1, before.misses)
 
 
 def test_the_fingerprint_of_a_folder_is_that_of_its_files(tmp_path: Path) -> None:

@@ -653,7 +653,7 @@ def test_an_interruption_leaves_no_half_written_file(folder, tmp_path, sent):
     partial: list[Path] = []
     deadline = time.monotonic() + 60
     while not partial and process.poll() is None and time.monotonic() < deadline:
-        partial = list(tmp_path.glob(".scored.csv.*"))
+        partial = list(tmp_path.glob(".localma-*.part"))
         time.sleep(0.01)
     assert partial, "the work was over before it could be interrupted"
     process.send_signal(sent)
@@ -661,6 +661,28 @@ def test_an_interruption_leaves_no_half_written_file(folder, tmp_path, sent):
     assert process.returncode == 128 + sent  # what shells expect of a program that was interrupted
     assert "Traceback" not in words
     assert sorted(path.name for path in tmp_path.iterdir()) == ["big.csv"]
+
+
+def at_most_30_kilobytes_a_file():
+    import resource
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+@pytest.mark.parametrize("name", ["scored.csv", "scored.parquet", "scored.arrow", "scored.jsonl"])
+def test_a_full_disk_leaves_no_half_written_file(folder, tmp_path, name):
+    csv.write_csv(make_table(4000), tmp_path / "big.csv")
+    out = tmp_path / "out"
+    out.mkdir()
+    done = program(
+        "predict", folder / "rent.localma", tmp_path / "big.csv", "--out", out / name,
+        preexec_fn=at_most_30_kilobytes_a_file,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "File too large" in done.stderr
+    assert list(out.iterdir()) == []
 
 
 # What a file lacks, or writes in its own way

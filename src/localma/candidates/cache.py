@@ -24,7 +24,14 @@ from uuid import uuid4
 
 import numpy as np
 
-from localma.candidates.cache_file import CachedRows, Found, SpoiltFileError, description, reading
+from localma.candidates.cache_file import (
+    CachedRows,
+    ForeignFileError,
+    Found,
+    SpoiltFileError,
+    description,
+    reading,
+)
 from localma.candidates.outputs import Array
 from localma.candidates.row_keys import Keys
 from localma.errors import InvalidInputError
@@ -234,21 +241,31 @@ class Shelf:
         return [(f, rows) for f, rows in read if rows and rows.predictions.shape[1:] == outputs]
 
     def _read_file(self, path: Path, look: Callable[[CachedRows], Result]) -> Result | None:
-        """What `look` sees in a file; None if the file is gone, or spoilt and so removed."""
+        """What `look` finds in a file; None if there is no such file, or it cannot be read.
+
+        A damaged file is removed. Any other trouble may pass, so the file stays.
+        """
         try:
             with reading(path, self.name) as rows:
                 return look(rows)
         except FileNotFoundError:
             return None
-        except (OSError, SpoiltFileError) as error:
+        except SpoiltFileError as error:
             logger.warning(
-                "%s is no readable file of cached predictions (%s): it is removed, and its rows "
+                "The cached predictions in %s are damaged (%s). The file is removed, and its rows "
                 "are predicted again.",
                 path,
                 error,
             )
             _remove([path])
-            return None
+        except (OSError, MemoryError, ForeignFileError) as error:
+            logger.warning(
+                "The cached predictions in %s cannot be used now (%s). The file stays, and its "
+                "rows are predicted again.",
+                path,
+                str(error) or type(error).__name__,
+            )
+        return None
 
     def _write_file(self, rows: CachedRows) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -307,7 +324,7 @@ def _files(shelf: Path, pattern: re.Pattern[str]) -> Iterator[_File]:
         for entry in entries:
             if not pattern.fullmatch(entry.name):
                 continue
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # one that cannot be looked at does not hide the others
                 state = entry.stat()
                 yield _File(Path(entry.path), state.st_size, state.st_mtime)
 

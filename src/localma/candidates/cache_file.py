@@ -23,7 +23,11 @@ SCHEMA = "localma predictions 1"
 
 
 class SpoiltFileError(Exception):
-    """What is in a file is not what was written there."""
+    """What is in a file is not what was written there: proof that it is damaged."""
+
+
+class ForeignFileError(Exception):
+    """A file that may be in order, and is not for us to read."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +98,24 @@ class CachedRows:
 
 @contextmanager
 def reading(path: Path, shelf: str) -> Iterator[CachedRows]:
-    """Open a file of a shelf; a SpoiltFileError if it is not what was written there."""
+    """Open a file of a shelf.
+
+    Raises
+    ------
+    SpoiltFileError : the file is damaged.
+    ForeignFileError : another version, or another candidate, wrote the file.
+    OSError, MemoryError : the file cannot be read now, which says nothing about its content.
+    """
     arrow = optional("pyarrow", extra="cache")
     with arrow.memory_map(str(path)) as source:
         try:
             yield _rows(source, shelf)
+        except (MemoryError, arrow.ArrowCancelled):
+            raise
+        except OSError as error:
+            if error.errno is not None:
+                raise  # the system failed; an error of Arrow about the content has no number
+            raise SpoiltFileError(str(error)) from error
         except (arrow.ArrowException, ValueError, KeyError, TypeError, IndexError) as error:
             raise SpoiltFileError(str(error)) from error
 
@@ -109,7 +126,7 @@ def description(path: Path) -> dict[str, str] | None:
     try:
         with arrow.memory_map(str(path)) as source:
             return _about(optional("pyarrow.ipc", extra="cache").open_file(source))
-    except (OSError, SpoiltFileError, arrow.ArrowException, ValueError):
+    except (OSError, ForeignFileError, arrow.ArrowException, ValueError):
         return None
 
 
@@ -132,7 +149,7 @@ def _rows(source: Any, shelf: str) -> CachedRows:
     reader = optional("pyarrow.ipc", extra="cache").open_file(source)
     about = _about(reader)
     if about["shelf"] != shelf:
-        raise SpoiltFileError("it was written for another candidate")
+        raise ForeignFileError("it was written for another candidate")
     batch = reader.get_batch(0)
     batch.validate()
     n = int(about["rows"])
@@ -151,7 +168,7 @@ def _about(reader: Any) -> dict[str, str]:
     metadata: Mapping[bytes, bytes] = reader.schema.metadata or {}
     about = {key.decode(): value.decode() for key, value in metadata.items()}
     if about.get("schema") != SCHEMA:
-        raise SpoiltFileError("it was written by another version, or by another program")
+        raise ForeignFileError("it was written by another version, or by another program")
     return about
 
 

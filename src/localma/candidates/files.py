@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
 
+from localma.candidates.file_state import file_state
 from localma.candidates.onnx_graph import onnx_facts
 from localma.errors import InvalidInputError
 
@@ -106,13 +107,12 @@ def _weights_beside(path: Path) -> list[Path]:
 
 
 def _file_fingerprint(path: Path) -> str:
-    state = path.stat()
-    return _digest(str(path), state.st_size, state.st_mtime_ns)
+    return _digest(str(path), file_state(path))
 
 
 @lru_cache(maxsize=1024)
-def _digest(path: str, size: int, changed: int) -> str:
-    # Size and time are in the key only: a file of a gigabyte is read once, not at every use.
+def _digest(path: str, state: tuple[int, ...]) -> str:
+    # The state is in the key only: a file of a gigabyte is read once, not at every use.
     with open(path, "rb") as file:
         digest = sha256()
         while block := file.read(2**20):

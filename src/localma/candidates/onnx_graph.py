@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from localma._optional import optional
+from localma.candidates.file_state import file_state
 
 ClassLabels = tuple[str, ...] | tuple[int, ...]
 
@@ -35,11 +36,11 @@ def onnx_facts(path: Path) -> OnnxFacts:
     """Read what an ONNX file states; nothing if the package onnx is not installed."""
     if find_spec("onnx") is None:
         return OnnxFacts()
-    return _read(str(path), path.stat().st_mtime_ns)
+    return _read(str(path), file_state(path))
 
 
 @lru_cache(maxsize=1024)
-def _read(path: str, changed: int) -> OnnxFacts:
+def _read(path: str, state: tuple[int, ...]) -> OnnxFacts:
     onnx = optional("onnx", extra="onnx")
     try:
         graph = onnx.load(path, load_external_data=False).graph

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -21,7 +19,7 @@ from localma.cli.csv_files import Layout
 from localma.cli.showing import note
 from localma.errors import InvalidInputError
 from localma.frames import missing_column
-from localma.whole_files import new_file_mode
+from localma.whole_files import replacing
 
 FORMATS = {
     ".csv": "csv",
@@ -288,18 +286,15 @@ def writing(path: Path) -> Iterator[Any]:
     kind = format_of(path)
     if path.suffix.lower() == ".gz":
         raise wrong_call(f"Tables are written unpacked; received {path.name!r}: leave out .gz.")
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(descriptor)
-    writer = _Writer(kind, temporary)
-    try:
-        yield writer.write
+    with replacing(path) as temporary:
+        writer = _Writer(kind, str(temporary))
+        try:
+            yield writer.write
+        except BaseException:
+            with suppress(OSError):  # a full disk fails again; the first error is the one to tell
+                writer.close()
+            raise
         writer.close()
-        os.chmod(temporary, new_file_mode())
-        os.replace(temporary, path)
-    except BaseException:
-        writer.close()
-        os.unlink(temporary)
-        raise
 
 
 class _Writer:
