@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,8 @@ from localma import LocalMAClassifier, LocalMARegressor, load  # noqa: E402
 from localma.cli import app  # noqa: E402
 from localma.cli import tables as files  # noqa: E402
 from localma.cli.times import later_folds  # noqa: E402
+from localma.errors import InvalidInputError  # noqa: E402
+from localma.imports import import_object, modules_beside  # noqa: E402
 
 
 def make_table(n, seed=0):
@@ -510,7 +513,7 @@ def test_models_of_a_toml_file(inside, tmp_path):
     out = tmp_path / "m.localma"
     call(
         "fit", tmp_path / "t.parquet", "--target", "y", "--models", tmp_path / "pool.toml",
-        "--out", out, "--features", "a,b",
+        "--out", out, "--features", "a,b", "--trust",
     )  # fmt: skip
     refused = call("predict", out, tmp_path / "t.parquet", "--out", tmp_path / "s.csv", code=1)
     assert "--trust" in str(refused.exception)
@@ -542,12 +545,9 @@ def test_a_function_in_a_file_beside_the_pool(folder, tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('[a]\nimport = "os:getcwd"\n', "add --trust"),
-        ('[a]\nurl = "http://127.0.0.1:9/x"\n', "add --trust"),
-        ('[a]\nfile = "x.onnx"\ncolumn = "y"\n', "must have one of"),
+        ('[a]\ncolumn = "x"\n[b]\n', "must have one of"),
         ("a = 1\n", "a table per candidate"),
         ("[a\n", "must be a TOML file"),
-        ('[a]\nfile = "model.pkl"\n', "pickled code"),
         ('[a]\ncolumn = "g"\nnonsense = 1\n', "nonsense"),
     ],
 )
@@ -558,6 +558,103 @@ def test_pools_that_are_wrong(inside, tmp_path, text, words):
         code=2,
     )  # fmt: skip
     assert words in " ".join(told.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[a]\nfile = "x.onnx"\ncolumn = "y"\n', "must have one of"),
+        ('[a]\nfile = "model.pkl"\n', "pickled code"),
+    ],
+)
+def test_trusted_pools_that_are_wrong(inside, tmp_path, text, words):
+    (tmp_path / "pool.toml").write_text(text)
+    told = call(
+        "fit", "train.csv", "--target", "rent", "--models", tmp_path / "pool.toml", "--out", "x",
+        "--trust", code=2,
+    )  # fmt: skip
+    assert words in " ".join(told.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        ('import = "os:getcwd"', "(import = 'os:getcwd')"),
+        ('url = "http://127.0.0.1:9/s3cret?k=s3cret"', "(url)"),
+        ('url = "http://127.0.0.1:9/x"\ncolumn = "pred_north"', "(url)"),
+        ('file = "evil.pt2"', "(file = 'evil.pt2')"),
+        ('file = "evil.onnx"', "(file = 'evil.onnx')"),
+        ('file = "evil.skops"\ntrusted = ["os.system"]', "(file = 'evil.skops')"),
+        ('file = "folder"', "(file = 'folder')"),
+        ('file = "/etc/passwd"', "(file = '/etc/passwd')"),
+        ('file = ["a", "b"]', "(file = ['a', 'b'])"),
+    ],
+)
+def test_all_but_columns_of_a_pool_need_trust(inside, tmp_path, text, entry):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "config.json").write_text("{}")
+    (tmp_path / "pool.toml").write_text(f'[north]\ncolumn = "pred_north"\n["evil"]\n{text}\n')
+    with opened_below(tmp_path) as opened:
+        told = call(
+            "fit", "train.csv", "--target", "rent", "--models", tmp_path / "pool.toml",
+            "--out", "x", code=2,
+        )  # fmt: skip
+    words = " ".join(told.output.replace("│", " ").split())
+    assert f"'evil' {entry}" in words
+    assert "Add --trust if you trust whoever wrote pool.toml." in words
+    assert "s3cret" not in words
+    assert set(opened) == {str(tmp_path / "pool.toml")}
+
+
+@contextmanager
+def opened_below(folder):
+    """Record what this process opens below a folder; connections, too."""
+    opened, recording = [], True
+
+    def record(event, arguments):
+        wanted = event == "socket.connect" or (event == "open" and str(folder) in str(arguments[0]))
+        if recording and wanted:
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(record)  # it cannot be taken away again
+    yield opened
+    recording = False
+
+
+INTRUDER = "from pathlib import Path\nPath({marker!r}).touch()\nraise ImportError('intruder')\n"
+
+
+def test_trust_does_not_let_a_folder_replace_what_is_installed(folder, tmp_path):
+    """A numba.py beside pool and model is never imported; the function that is named is."""
+    for name in ("numba", "rich", "pyarrow", "scipy", "sitecustomize", "cupy", "pandas"):
+        (tmp_path / f"{name}.py").write_text(INTRUDER.format(marker=str(tmp_path / "ran")))
+    (tmp_path / "of_rents.py").write_text(
+        "import numpy as np, by_area\n"
+        "def north(table):\n    return by_area.FACTOR * np.asarray(table['area'])\n"
+    )
+    (tmp_path / "by_area.py").write_text("FACTOR = 50.0\n")
+    (tmp_path / "pool.toml").write_text(
+        '[vendor]\nimport = "of_rents:north"\n[south]\ncolumn = "pred_south"\n'
+    )
+    model, scored = tmp_path / "m.localma", tmp_path / "s.csv"
+    fit_to = ["--target", "rent", "--models", tmp_path / "pool.toml", "--trust"]
+    fitted = program("fit", folder / "train.csv", *fit_to, "--out", model, cwd=folder)
+    assert fitted.returncode == 0, fitted.stderr
+    done = program("predict", model, folder / "new.csv", "--out", scored, "--trust", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_modules_beside_are_found_for_one_import_only(tmp_path):
+    (tmp_path / "beside_a_pool.py").write_text("import sys\nsearched = list(sys.path)\n")
+    before = list(sys.path)
+    with modules_beside(tmp_path):
+        assert sys.path == before
+        assert import_object("beside_a_pool:searched") == [*before, str(tmp_path)]
+        assert sys.path == before
+        with pytest.raises(InvalidInputError, match="cannot be imported here"):
+            import_object("nowhere_to_be_found:name")
+    assert sys.path == before
 
 
 # --- what goes wrong ---

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import reduce
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from localma.errors import InvalidInputError
+
+_folder: ContextVar[Path | None] = ContextVar("folder", default=None)
+"""Where modules that are not installed are looked for; None for nowhere."""
 
 
 def import_name(function: Any) -> str | None:
@@ -40,9 +49,34 @@ def import_object(name: str) -> Any:
             f"An import name has the form 'package.module:name'; received {name!r}."
         )
     try:
-        return reduce(getattr, attribute.split("."), import_module(module))
+        return reduce(getattr, attribute.split("."), _imported(module))
     except (ImportError, AttributeError) as error:
         raise InvalidInputError(
             f"{name!r} cannot be imported here ({error}); install the package that holds it, or "
             "pass the candidate itself by name."
         ) from error
+
+
+@contextmanager
+def modules_beside(folder: Path) -> Iterator[None]:
+    """Let `import_object` look for modules in a folder, once the user trusts it.
+
+    What is installed goes first, so that a file such as numpy.py in the folder replaces nothing.
+    """
+    token = _folder.set(folder.absolute())
+    try:
+        yield
+    finally:
+        _folder.reset(token)
+
+
+def _imported(module: str) -> ModuleType:
+    folder, package = _folder.get(), module.partition(".")[0]
+    if folder is None or package in sys.modules or find_spec(package) is not None:
+        return import_module(module)
+    # Only for as long as this module needs: whatever is imported later is not looked for there.
+    sys.path.append(str(folder))
+    try:
+        return import_module(module)
+    finally:
+        sys.path.remove(str(folder))

@@ -2,26 +2,26 @@
 
 ::
 
+    [guess]
+    column = "broker_guess"
+
     [north]
     file = "north.onnx"                  # .onnx, .pt2, .skops, or a transformers folder
     inputs = ["area", "rooms"]
 
     [vendor]
-    url = "https://models.example/rent"  # with --trust
+    url = "https://models.example/rent"
     headers_from_env = { Authorization = "RENT_API_KEY" }
 
     [ours]
-    import = "package.module:function"   # with --trust; a function of a table
-
-    [guess]
-    column = "broker_guess"
+    import = "package.module:function"   # a function of a table
 
 Whatever else a table has are options of the kind of candidate: classes, activation, batch_size ...
+All but columns open files or addresses, or run code: the user must say that they trust the file.
 """
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,12 @@ from localma.candidates import Candidate, Column, as_candidate
 from localma.candidates.infer import KINDS, SUFFIXES
 from localma.cli.app import wrong_call
 from localma.errors import InvalidInputError
-from localma.imports import import_name, import_object
+from localma.imports import import_name, import_object, modules_beside
 
 PLACES = ("file", "url", "import", "column")
 """What says where a candidate is; each table has one."""
+NEED_TRUST = ("file", "url", "import")
+"""An ONNX file names further files, a .pt2 or .skops file runs code, a folder does both."""
 
 
 def read_pool(path: Path, *, trust: bool) -> dict[str, Candidate]:
@@ -48,10 +50,32 @@ def read_pool(path: Path, *, trust: bool) -> dict[str, Candidate]:
             f"{path} must have a table per candidate, such as [north] with file = 'north.onnx'; "
             f"received {strange or 'none'}."
         )
-    return {name: _candidate(name, dict(t), path.parent, trust) for name, t in tables.items()}
+    if not trust:
+        _refuse_untrusted(path, tables)
+    return {name: _candidate(name, dict(t), path.parent) for name, t in tables.items()}
 
 
-def _candidate(name: str, options: dict[str, Any], folder: Path, trust: bool) -> Candidate:
+def _refuse_untrusted(path: Path, tables: dict[str, dict[str, Any]]) -> None:
+    """Refuse whatever is more than a column, before any of it is opened."""
+    entries = [
+        f"{name!r} ({_shown(place, table[place])})"
+        for name, table in tables.items()
+        for place in NEED_TRUST
+        if place in table
+    ]
+    if entries:
+        raise wrong_call(
+            f"{path} names files, addresses or functions, which may run code, for the candidates "
+            f"{', '.join(entries)}. Add --trust if you trust whoever wrote {path.name}."
+        )
+
+
+def _shown(place: str, where: Any) -> str:
+    """An entry as it stands in the file; without the address, which may hold a secret."""
+    return place if place == "url" else f"{place} = {where!r}"
+
+
+def _candidate(name: str, options: dict[str, Any], folder: Path) -> Candidate:
     stated = [place for place in PLACES if place in options]
     if len(stated) != 1:
         raise wrong_call(
@@ -59,11 +83,6 @@ def _candidate(name: str, options: dict[str, Any], folder: Path, trust: bool) ->
         )
     place = stated[0]
     where = str(options.pop(place))
-    if place in ("url", "import") and not trust:
-        raise wrong_call(
-            f"Candidate {name!r} is {place} = {where!r}, which runs code or opens an address: add "
-            "--trust if you trust the file that says so."
-        )
     try:
         return _MAKE[place](where, options, folder)
     except (TypeError, InvalidInputError) as error:
@@ -84,16 +103,9 @@ def _from_url(where: str, options: dict[str, Any], folder: Path) -> Candidate:
     return candidate
 
 
-def search(folder: Path) -> None:
-    """Let modules of a folder be imported, as Python does for a script in it; once trusted."""
-    place = str(folder.absolute())
-    if place not in sys.path:
-        sys.path.insert(0, place)
-
-
 def _from_import(where: str, options: dict[str, Any], folder: Path) -> Candidate:
-    search(folder)
-    function = import_object(where)
+    with modules_beside(folder):
+        function = import_object(where)
     if not callable(function) or import_name(function) is None:
         raise InvalidInputError(
             f"import must name a function of a table, which can be found again under its name; "

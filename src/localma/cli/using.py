@@ -21,13 +21,13 @@ from localma.cli.app import (
     wrong_call,
 )
 from localma.cli.csv_files import as_numbers
-from localma.cli.pools import search
 from localma.cli.showing import note, print_json, say
 from localma.cli.tables import check_columns, no_column, parts, writing
 from localma.encoding import TableEncoder
 from localma.errors import InvalidInputError, UntrustedFileError
 from localma.estimators import LocalMAClassifier
 from localma.gates import ShrunkGate
+from localma.imports import modules_beside
 from localma.persistence import Model, load
 from localma.progress import bar
 
@@ -83,10 +83,11 @@ def predict(
 
 def open_model(path: Path, *, trust: bool) -> Model:
     """Load a model; the way out of distrust is an option here."""
-    if trust:
-        search(path.parent)
     try:
-        return load(path, trust=trust)
+        if not trust:
+            return load(path)
+        with modules_beside(path.parent):
+            return load(path, trust=True)
     except UntrustedFileError as error:
         raise InvalidInputError(
             f"{path} names candidates that run code, or open files or addresses ({error}). Add "
