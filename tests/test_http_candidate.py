@@ -8,7 +8,9 @@ import re
 import shutil
 import ssl
 import subprocess
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -23,11 +25,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from localma import LocalMARegressor, as_candidate, load
 from localma.candidates import Cached, Pool, from_recipe, needs_trust
+from localma.candidates import http_ as http_module
 from localma.candidates import http_post as http_post_module
 from localma.candidates.http_ import HttpCandidate
 from localma.candidates.http_json import as_rows, read_predictions
 from localma.candidates.http_post import Patience, _Failure, _retry_after, _wait
 from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
+from localma.wording import printable
 from tests.loopback import Handler, Service, running
 
 X = np.arange(20.0).reshape(10, 2)
@@ -265,7 +269,7 @@ def test_trouble_that_passes_is_tried_again(service: Service, trouble: Any) -> N
 
 def test_a_server_that_stays_broken_is_given_up(service: Service) -> None:
     service.behave = lambda handler, turn: handler.answer({"detail": "no memory"}, 500)
-    words = failure(quick(service.url + "?customer=private", retries=2))
+    words = failure(quick(service.url + "?model=private", retries=2))
     assert words == (
         "Candidate 'vendor': rows 0 to 9: the server answered with status 500: "
         f"'{{\"detail\": \"no memory\"}}' (attempt 3). The model is in '{service.url}'."
@@ -344,6 +348,23 @@ def test_retry_after_is_a_number_or_a_date() -> None:
     assert [_retry_after(v) for v in ("5", "soon", "-3", None)] == [5.0, 0.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    "date",
+    [
+        "Mon, 01 Jan 0001 00:00:00 +2359",
+        "Mon, 01 Jan 2024 00:00:00 +9999999999",
+        "Mon, 99999999999999999999 Jan 2024 00:00:00 GMT",
+        "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
+        "\x00",
+    ],
+)
+def test_a_date_beyond_all_dates_does_not_end_the_retries(service: Service, date: str) -> None:
+    assert _retry_after(date) >= 0.0
+    service.behave = once(lambda handler: handler.answer(b"", 503, Retry_After=date))
+    assert_array_equal(quick(service.url, max_wait=1e12).predict(X, "regression"), SUMS)
+    assert len(service.documents) == 2
+
+
 def test_waits_double_with_jitter_and_a_seed() -> None:
     patience = Patience(timeout=1.0, retries=9, backoff=1.0, max_wait=5.0)
     busy = _Failure("busy", passing=True)
@@ -371,13 +392,23 @@ def test_the_seed_sets_the_waits_and_the_rows_tell_them_apart() -> None:
     [
         (b"<html>", "what is not JSON (Expecting value: line 1 column 1 (char 0)): '<html>'"),
         (b"", "what is not JSON"),
-        (b"[" * 100_000, "what is not JSON"),
+        (b"[" * 1_100, "what is not JSON"),
+        (b"[" * 100_000, "100000 lists and objects for 3 rows"),
+        (b'{"predictions": [' + b"[]," * 5_000 + b"[]]}", "5003 lists and objects for 3 rows"),
+        (b'{"predictions": [1, 2, 3], "predictions": [4, 5, 6]}', "has the same key twice"),
+        (b'{"predictions": [1, 2, 3], "of": [{"a": 1, "a": 1}]}', "has the same key twice"),
+        (b'{"predictions": [1, true, 3]}', "predictions that are not all numbers"),
+        (b'{"predictions": [1.5, 2, false]}', "predictions that are not all numbers"),
+        (b'{"predictions": [[1, 2], [3, true], [5, 6]]}', "predictions that are not all numbers"),
+        (b'{"predictions": [1, 2, [3]]}', "rows of different lengths as predictions"),
+        (b'{"predictions": [1, 2, 1' + b"0" * 400 + b"]}", "predictions that are not all numbers"),
+        (b'{"predictions": [1, 2, 1' + b"0" * 5000 + b"]}", "what is not JSON"),
         (b"\xff\xfe\x00", "what is not JSON"),
         (b"[1, 2, 3]", "JSON without {\"predictions\": [...]}: '[1, 2, 3]'"),
         (b'{"error": "no"}', 'JSON without {"predictions": [...]}: \'{"error": "no"}\''),
         (b'{"predictions": [NaN, 1, 2]}', "NaN, which JSON does not have"),
         (b'{"predictions": [1, -Infinity, 2]}', "-Infinity, which JSON does not have"),
-        (b'{"predictions": [1, 2]}', "predictions of shape (2,) for 3 rows"),
+        (b'{"predictions": [1, 2]}', "2 predictions for 3 rows"),
         (b'{"predictions": [[1], [2], [3, 4]]}', "rows of different lengths as predictions"),
         (b'{"predictions": [[[1]], [[2]], [[3]]]}', "predictions of shape (3, 1, 1) for 3 rows"),
         (b'{"predictions": 3}', "predictions of shape () for 3 rows"),
@@ -427,11 +458,175 @@ def test_other_statuses_are_not_tried_again(service: Service) -> None:
     assert len(service.documents) == 1
 
 
-def test_a_huge_answer_is_not_read(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_post_module, "MAX_RESPONSE_BYTES", 2**20)
-    service.behave = lambda handler, turn: handler.answer(b" " * (2**20 + 1))
-    assert "the server answered with more than 1 MiB: send fewer" in failure(quick(service.url))
+def test_an_answer_is_bounded_by_what_was_asked_for(service: Service) -> None:
+    """64 KiB for all, and 4 KiB with 32 bytes per number for each row."""
+    service.behave = lambda handler, turn: handler.answer(b" " * 2**20)
+    assert "the server answered with more than 424 KiB, far more than" in failure(
+        quick(service.url)
+    )
+    with_classes = quick(service.url, classes=["no", "yes"])
+    assert "with more than 104 KiB, far more" in failure(with_classes, task="classification")
+    assert len(service.documents) == 2  # not asked for again
+    service.behave = lambda handler, turn: handler.answer(
+        {"predictions": SUMS.tolist(), "inputs": service.documents[-1], "about": " " * 60_000}
+    )
+    assert_array_equal(quick(service.url).predict(X, "regression"), SUMS)
+
+
+def test_many_outputs_are_not_too_many(service: Service) -> None:
+    values = np.random.default_rng(0).normal(size=(10, 1000)).tolist()
+    service.behave = lambda handler, turn: handler.answer({"predictions": values})
+    assert_array_equal(quick(service.url).predict(X, "regression"), values)
+
+
+HUGE = """
+import resource, sys, time
+import numpy as np
+from localma.candidates.http_ import HttpCandidate
+from localma.errors import CandidateError
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+began = time.monotonic()
+try:
+    HttpCandidate(sys.argv[1], timeout=3, retries=0).predict(np.ones((10, 2)), "regression")
+except CandidateError as error:
+    print(error, file=sys.stderr)
+mebibytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+print(mebibytes, time.monotonic() - began)
+"""
+
+
+@pytest.mark.parametrize("announced", ["length", "chunks", "nothing"])
+def test_a_huge_answer_costs_little(service: Service, announced: str) -> None:
+    """64 MiB of empty lists for ten rows took 2.2 GiB and 46 s."""
+
+    def flood(handler: Handler, turn: int) -> bool:
+        piece = b"[]," * (2**20 // 3)
+        handler.protocol_version = "HTTP/1.1"
+        handler.send_response(200)
+        if announced == "length":
+            handler.send_header("Content-Length", str(64 * 2**20))
+        if announced == "chunks":
+            handler.send_header("Transfer-Encoding", "chunked")
+            piece = b"3\r\n[],\r\n" * (2**20 // 8)
+        handler.end_headers()
+        for _ in range(64):
+            handler.wfile.write(piece)
+        return True
+
+    service.behave = flood
+    ran = subprocess.run(
+        [sys.executable, "-c", HUGE, service.url], capture_output=True, text=True, check=True
+    )
+    mebibytes, seconds = map(float, ran.stdout.split())
+    assert "more than 424 KiB" in ran.stderr or "more bytes than predictions take" in ran.stderr
+    assert mebibytes < 64
+    assert seconds < 3
+
+
+def test_the_time_to_parse_counts(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(answer: bytes, n: int) -> Any:
+        time.sleep(0.4)
+        return json.loads(answer)
+
+    monkeypatch.setattr(http_module, "read_json", slow)
+    words = failure(quick(service.url, timeout=0.3, retries=0))
+    assert "the server did not answer within 0.3 s" in words
+
+
+def raw(content: bytes) -> Callable[[Handler, int], bool]:
+    """Send bytes that no well-behaved server would."""
+
+    def send(handler: Handler, turn: int) -> bool:
+        handler.close_connection = True
+        handler.wfile.write(content)
+        return True
+
+    return send
+
+
+PREDICTIONS = json.dumps({"predictions": SUMS.tolist()}).encode()
+
+
+@pytest.mark.parametrize(
+    "length", ["-1", "-500", "+5", "5_0", "0x10", "five", "1.5", "9" * 30, "9" * 5000, "80, 81"]
+)
+def test_a_wrong_content_length_is_refused(service: Service, length: str) -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n".encode()
+    service.behave = raw(head + PREDICTIONS)
+    words = failure(quick(service.url))
+    assert f"the server answered with a wrong Content-Length {length[:200]!r}: it must be" in words
     assert len(service.documents) == 1
+
+
+def test_two_content_lengths(service: Service) -> None:
+    right = f"Content-Length: {len(PREDICTIONS)}\r\n"
+    for second, accepted in ((right, True), ("Content-Length: 7\r\n", False)):
+        head = f"HTTP/1.1 200 OK\r\n{right}{second}\r\n".encode()
+        service.behave = raw(head + PREDICTIONS)
+        if accepted:
+            assert_array_equal(quick(service.url).predict(X, "regression"), SUMS)
+        else:
+            assert "a wrong Content-Length" in failure(quick(service.url))
+
+
+@pytest.mark.parametrize("size", [b"-1", b"-5", b"zz", b"", b"9" * 70_000, b"FFFFFFFFFFFFFFFFFF"])
+def test_wrong_sizes_of_chunks(service: Service, size: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    service.behave = raw(head + size + b"\r\n" + PREDICTIONS + b"\r\n0\r\n\r\n")
+    words = failure(quick(service.url, retries=0))
+    assert "the server could not be reached, or broke off (" in words
+    assert len(words) < 1000
+
+
+HOSTILE_HEADS = [
+    b"HTTP/1.1 200 \x1b[2J\x1b[31mred\r\n\r\n",
+    b"\x1b]0;title\x07 HTTP/1.1 200 OK\r\n\r\n",
+    b"HTTP/1.1 \x1b[31m OK\r\n\r\n",
+    b"HTTP/9.9\x1b[31m 200 OK\r\n\r\n",
+    b"HTTP/1.1 307 OK\r\nLocation: http://\x1b[31mred/\r\n\r\n",
+    b"HTTP/1.1 307 OK\r\nLocation: http://[\x1b[31m/\r\n\r\n",
+    b"HTTP/1.1 307 OK\r\nLocation: /\x1b[31m\x9b\r\n\r\n",
+    b"HTTP/1.1 500 OK\r\n\r\n\x1b[31m\xc2\x9b",
+    b"HTTP/1.1 200 OK\r\nContent-Length: \x1b[31m\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\x1b[31m\r\n",
+    b"A" * 100_000,
+    b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+    b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\n" * 1000,
+    b"",
+]
+
+
+@pytest.mark.parametrize("head", HOSTILE_HEADS)
+def test_the_words_of_a_server_are_shown_escaped_and_short(service: Service, head: bytes) -> None:
+    service.behave = raw(head)
+    words = failure(quick(service.url, retries=0))
+    assert words.isprintable()
+    assert len(words) < 1000
+
+
+def test_random_bytes_from_a_server(service: Service) -> None:
+    """Whatever a server sends is an answer or an error of ours."""
+    generator = np.random.default_rng(0)
+    whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(PREDICTIONS) + PREDICTIONS
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunked += b"%x\r\n" % len(PREDICTIONS) + PREDICTIONS + b"\r\n0\r\n\r\n"
+    candidate = quick(service.url, retries=0, timeout=2.0)
+    errors = []
+    for turn in range(300):
+        content = bytearray((whole, chunked, *HOSTILE_HEADS[:10])[turn % 12])
+        for _ in range(int(generator.integers(1, 4))):
+            place = int(generator.integers(len(content)))
+            content[place : place + int(generator.integers(3))] = generator.bytes(2)
+        service.behave = raw(bytes(content))
+        try:
+            candidate.predict(X, "regression", name="vendor")
+        except CandidateError as error:
+            errors.append(str(error))
+    assert len(errors) > 100
+    for words in errors:
+        assert words == printable(words)
+        assert "Candidate 'vendor' raised" not in words
 
 
 # --- redirects ---------------------------------------------------------------------------------
@@ -524,6 +719,56 @@ def test_credentials_are_nowhere_else(service: Service, monkeypatch: pytest.Monk
     assert b"s3cret" not in pickle.dumps(candidate)
 
 
+KEY_ECHOED = [
+    b"%s\r\n\r\n",
+    b"HTTP/1.1 %s\r\n\r\n",
+    b"HTTP/%s 200 OK\r\n\r\n",
+    b"HTTP/1.1 500 %s\r\n\r\n%s",
+    b"HTTP/1.1 307 Go\r\nLocation: https://%s/\r\n\r\n",
+    b"HTTP/1.1 307 Go\r\nLocation: https://me:%s@else.example/\r\n\r\n",
+    b"HTTP/1.1 307 Go\r\nLocation: http://[%s/\r\n\r\n",
+    b"HTTP/1.1 307 Go\r\nLocation: /a b\x01 %s\r\n\r\n",
+    b"HTTP/1.1 307 Go\r\nLocation: %s://else.example/\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: %s\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%s\r\n",
+    b"HTTP/1.1 503 No\r\nRetry-After: %s\r\n\r\n",
+    b'HTTP/1.1 200 OK\r\n\r\n{"%s": 1, "%s": 2}',
+    b'HTTP/1.1 200 OK\r\n\r\n{"predictions": "%s"}',
+    b"HTTP/1.1 200 OK\r\n\r\n%s",
+    b'HTTP/1.1 200 OK\r\n\r\n{"scores": ["%s"]}',
+]
+
+
+def read_first_score(answer: Any) -> Any:
+    return [float(score) for score in answer["scores"]]
+
+
+@pytest.mark.parametrize("pattern", KEY_ECHOED)
+@pytest.mark.parametrize("secret", [SECRET, "s3cret-t0ken"])
+def test_a_key_that_the_server_repeats_is_in_no_error(
+    service: Service, monkeypatch: pytest.MonkeyPatch, pattern: bytes, secret: str
+) -> None:
+    monkeypatch.setenv("RENT_API_KEY", secret)
+    service.behave = raw(pattern.replace(b"%s", secret.encode()))
+    for response in (None, read_first_score):
+        candidate = quick(
+            service.url,
+            headers_from_env={"Authorization": "RENT_API_KEY"},
+            response=response,
+            retries=1,
+        )
+        with pytest.raises(CandidateError) as caught:
+            candidate.predict(X, "regression", name="vendor")
+        shown = "".join(traceback.format_exception(caught.value)).lower()
+        assert "s3cret" not in shown
+        errors: list[BaseException | None] = [caught.value]
+        while errors:
+            error = errors.pop()
+            if error is not None:
+                assert "s3cret" not in str(error).lower() + repr(error).lower()
+                errors += [error.__cause__, error.__context__]
+
+
 @pytest.mark.parametrize(
     ("value", "state"),
     [
@@ -542,10 +787,14 @@ def test_bad_credentials_are_not_shown(
     words = failure(quick(service.url, headers_from_env={"Authorization": "RENT_API_KEY"}))
     assert (
         "The header 'Authorization' is read from the environment variable 'RENT_API_KEY', which "
-        f"{state}: set it to the header's whole value." in words
+        f"{state}: set it to the whole value." in words
     )
     assert "s3cret" not in words
     assert service.documents == []
+
+
+def parameter(name: str) -> str:
+    return f"a value of the query parameter {name!r}"
 
 
 @pytest.mark.parametrize(
@@ -553,29 +802,92 @@ def test_bad_credentials_are_not_shown(
     [
         ("https://me:s3cret@rent.example/", "a user name or password before the '@'"),
         ("https://s3cret@rent.example/", "a user name or password before the '@'"),
-        ("https://rent.example/?api_key=s3cret", "the query parameter 'api_key'"),
-        ("https://rent.example/?X-Amz-Signature=s3cret", "the query parameter 'X-Amz-Signature'"),
-        ("https://rent.example/?accessToken=s3cret", "the query parameter 'accessToken'"),
-        ("https://rent.example/?v=1&sig=s3cret", "the query parameter 'sig'"),
-        ("https://rent.example/?code=s3cret", "the query parameter 'code'"),
-        ("https://rent.example/?jwt=s3cret", "the query parameter 'jwt'"),
+        ("https://rent.example/?api_key=s3cret", parameter("api_key")),
+        ("https://rent.example/?X-Amz-Signature=s3cret", parameter("X-Amz-Signature")),
+        ("https://rent.example/?v=1&sig=s3cret", parameter("sig")),
+        ("https://rent.example/?k=s3cret", parameter("k")),
+        ("https://rent.example/?hmac=s3cret", parameter("hmac")),
+        ("https://rent.example/?k=s3cret{RENT_API_KEY}", parameter("k")),
+        ("https://rent.example/?k=%7Bs3cret%7D", parameter("k")),
+        ("https://rent.example/?model=s3cret1234567890a1b2", parameter("model")),
+        ("https://rent.example/?s3cret", "a query without a name"),
+        ("https://rent.example/hooks/T0s3cret9aB8cD7eF6gH5", "what looks like a key in its path"),
+        ("https://rent.example/d41d8cd98f00b204e9800998ecf8427e/go", "what looks like a key"),
     ],
 )
 def test_a_url_holds_no_credentials(url: str, words: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         HttpCandidate(url)
-    assert str(caught.value) == (
+    assert str(caught.value).startswith(
         "A url is saved and shown, so it must not hold credentials, and this one for "
-        f"'rent.example' holds {words}: put them into an environment variable and name it: "
+        f"'rent.example' holds {words}"
+    )
+    assert str(caught.value).endswith(
+        "Put it into an environment variable and write that name in braces in its place, such as "
+        "{RENT_API_KEY}, or send it as a header: "
         "headers_from_env={'Authorization': 'RENT_API_KEY'}."
     )
+    assert "s3cret" not in str(caught.value)
 
 
-def test_other_query_parameters_are_kept(service: Service) -> None:
-    candidate = quick(f"{service.url}?design=7&author=me#part")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/projects/123456789012/locations/us-central1/endpoints/1234567890123456789:predict",
+        "/endpoints/my-endpoint-2024-05-01-12-00-00/invocations",
+        "/deployments/550e8400-e29b-41d4-a716-446655440000/predict",
+        "/v2/models/textclassification2024/versions/3/infer",
+        "/score?api-version=2023-05-15&model_name=rent",
+    ],
+)
+def test_addresses_of_common_services_are_accepted(path: str) -> None:
+    assert HttpCandidate(f"https://rent.example{path}").url == f"https://rent.example{path}"
+
+
+def test_public_query_parameters_are_kept(service: Service) -> None:
+    candidate = quick(f"{service.url}?model=7&version=2#part")
     assert_array_equal(candidate.predict(X, "regression"), SUMS)
-    assert service.paths == ["/predict?design=7&author=me"]
-    assert "design" not in repr(candidate)
+    assert service.paths == ["/predict?model=7&version=2"]
+    assert "model" not in repr(candidate)
+
+
+def test_secrets_of_an_address_come_from_the_environment(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidate = quick(service.url + "/{RENT_HOOK}/go?k={RENT_API_KEY}", retries=0)
+    with pytest.raises(CandidateError, match="the environment variable 'RENT_HOOK', which is not"):
+        candidate.predict(X, "regression")
+    monkeypatch.setenv("RENT_HOOK", "s3cret/hook")
+    monkeypatch.setenv("RENT_API_KEY", "s3cret&key=%")
+    assert_array_equal(candidate.predict(X, "regression"), SUMS)
+    assert service.paths == ["/predict/s3cret%2Fhook/go?k=s3cret%26key%3D%25"]
+    again = from_recipe(json.loads(json.dumps(candidate.recipe())))
+    assert_array_equal(again.predict(X, "regression"), SUMS)
+    for shown in (repr(again), again.label, again.source, json.dumps(again.recipe())):
+        assert "s3cret" not in str(shown)
+    service.behave = lambda handler, turn: handler.answer({"path": handler.path}, 403)
+    assert "s3cret" not in failure(candidate)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://{RENT_HOST}/",
+        "https://rent.example/{not a name}",
+        "https://rent.example/{}",
+        "https://rent.example/{A",
+        "https://rent.example/A}",
+        "https://rent.example/?k={{A}}",
+    ],
+)
+def test_names_in_braces_are_checked(url: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"A name in braces|url must have a host"):
+        HttpCandidate(url)
+
+
+def test_secrets_in_an_address_need_https() -> None:
+    with pytest.raises(InvalidInputError, match="Credentials are sent over https only"):
+        HttpCandidate("http://rent.example/?k={RENT_API_KEY}")
 
 
 @pytest.mark.parametrize(
@@ -785,7 +1097,7 @@ def first_column(X: Any) -> Any:
 
 
 def test_reading_predictions_knows_rows_of_lists() -> None:
-    assert read_predictions(b'{"predictions": [[1, 2], [3, 4.5]]}', 2, None).tolist() == [
+    assert read_predictions({"predictions": [[1, 2], [3, 4.5]]}, 2, None).tolist() == [
         [1.0, 2.0],
         [3.0, 4.5],
     ]

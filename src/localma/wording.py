@@ -1,8 +1,14 @@
-"""Numbers as people read them in a sentence."""
+"""Numbers and names as people read them in a sentence."""
 
 from __future__ import annotations
 
 from decimal import Decimal
+from unicodedata import category
+
+UNPRINTABLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Categories of characters that a terminal obeys or that change the order of a line."""
+JOINERS = "\u200c\u200d"
+"""Persian and Indic names need these; they change nothing outside of their word."""
 
 
 def readable(value: float, digits: int = 3) -> str:
@@ -15,3 +21,25 @@ def readable(value: float, digits: int = 3) -> str:
     if not 1e-5 <= abs(value) < 1e9:
         return short
     return f"{Decimal(short):,f}"
+
+
+def printable(text: str, allowed: str = "") -> str:
+    r"""Write control characters as escapes, so that a terminal shows them and does not obey them.
+
+    Parameters
+    ----------
+    text : words from anywhere: a file, a server, another person's table.
+    allowed : characters to leave as they are, such as a line break.
+
+    >>> print(printable("north\x1b[2J"))
+    north\x1b[2J
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_shown(letter) if letter not in allowed else letter for letter in text)
+
+
+def _shown(letter: str) -> str:
+    if category(letter) not in UNPRINTABLE or letter in JOINERS:
+        return letter
+    return letter.encode("unicode_escape").decode("ascii")

@@ -7,11 +7,12 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from math import isfinite
 from random import Random
 from threading import Event, local
-from typing import Any, ClassVar
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import SplitResult, quote, urlsplit
 from zlib import crc32
 
 import numpy as np
@@ -25,6 +26,7 @@ from localma.candidates.http_json import (
     ServerError,
     as_rows,
     excerpt,
+    read_json,
     read_predictions,
 )
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate
@@ -33,12 +35,26 @@ from localma.errors import CandidateError, InvalidInputError, LocalMAError, unkn
 from localma.frames import n_rows
 from localma.imports import import_name, import_object
 
+if TYPE_CHECKING:
+    from localma.candidates.http_post import Call
+
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 OWN_HEADERS = ("host", "content-type", "content-length", "transfer-encoding", "connection")
-SECRET_WORD = re.compile(
-    r"(key|keyid|tokens?|secret|password|passwd|pwd|signature|credentials?)\b"
-    r"|\b(sig|auth|authorization|code|jwt|pass|bearer)\b"
+PUBLIC_PARAMETERS = (
+    *("alt", "api-version", "deployment", "format", "lang", "language", "model", "model-name"),
+    *("model-version", "project", "region", "v", "version"),
 )
+"""Parameters of a query whose values are saved as they stand; _ counts as -."""
+PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+"""The name of an environment variable in an address."""
+
+ANSWER_BYTES, ROW_BYTES, NUMBER_BYTES = 64 * 2**10, 4 * 2**10, 32
+"""What an answer may have: for all, and for each row and each number more."""
+MOST_OUTPUTS = 1024
+"""Numbers per row of a model that states no classes."""
+MAX_RESPONSE_BYTES = 64 * 2**20
+LONGEST_SECONDS = 1e9
+"""Clocks of sockets and locks do not count much further."""
 
 _this_thread = local()
 """`stopped` is the event that ends the retries of one call of `predict`."""
@@ -66,14 +82,16 @@ class HttpCandidate(LogitsCandidate):
 
     Parameters
     ----------
-    url : the address, http or https, without credentials in it.
+    url : the address, http or https. It is saved and shown, so it holds no secrets: write
+        ``{RENT_API_KEY}`` in the path or the query for the value of an environment variable. Of
+        the query only such values are accepted, and plain ones of `PUBLIC_PARAMETERS`.
     format : one of the documents above.
     request : a function ``(columns, rows) -> document`` for any other.
     response : a function from the answer, JSON already read, to the predictions.
     headers_from_env : header by header, the environment variable that holds its whole value, such
         as ``{"Authorization": "RENT_API_KEY"}`` with ``Bearer ...`` in it. Read at every call;
         never saved, nor part of an error. They need https, except on this machine itself.
-    timeout : seconds for one attempt, from connecting to the last byte of the answer.
+    timeout : seconds for one attempt, from connecting until the answer is read and parsed.
     retries : attempts after the first.
     backoff : seconds before the first retry, doubled before each further one; a random part of
         up to a half is taken off.
@@ -163,26 +181,47 @@ class HttpCandidate(LogitsCandidate):
         # The client of the standard library is imported by those who need it only.
         from localma.candidates.http_post import Patience, post
 
-        columns, rows = as_rows(X)
-        body = _document(self.request or FORMATS[self.format], columns, rows)
-        credentials = _credentials(self.headers_from_env)
-        answer = post(
-            self.url,
-            body,
-            credentials,
+        call, n = self._call(X), n_rows(X)
+        document, beginning = post(
+            call,
+            partial(_document_and_excerpt, call, n),
             patience=Patience(self.timeout, self.retries, self.backoff, self.max_wait),
-            jitter=self._jitter(body),
+            jitter=self._jitter(call.body),
             stopped=getattr(_this_thread, "stopped", None) or Event(),
         )
+        return self._predictions(document, n, call, beginning)
+
+    def _predictions(self, document: Any, n: int, call: Call, beginning: str) -> Array:
+        from localma.candidates.http_post import redacted
+
         try:
-            return read_predictions(answer, n_rows(X), self.response)
+            return read_predictions(document, n, self.response)
         except AnswerError as error:
-            # A server may repeat what it was sent, credentials included.
-            quoted = "" if credentials else excerpt(answer)
-            raise ServerError(
-                f'the server must answer with {{"predictions": [...]}} and as many numbers, or '
-                f"lists of numbers, as rows were sent; it answered with {error}{quoted}."
-            ) from error
+            raise _wrong_answer(error, beginning) from error
+        except Exception as error:
+            if not call.secrets:
+                raise
+            described = redacted(f"{type(error).__name__}: {error}", call.secrets)
+        # Not in the handler: that error may repeat what the server sent.
+        raise ServerError(f"response= raised {described}.")
+
+    def _call(self, X: Any) -> Call:
+        from localma.candidates.http_post import Call
+
+        columns, rows = as_rows(X)
+        body = _document(self.request or FORMATS[self.format], columns, rows)
+        credentials = _from_environment(self.headers_from_env, "header")
+        names = {name: name for name in PLACEHOLDER.findall(self.url)}
+        values = _from_environment(names, "place in the url")
+        url = PLACEHOLDER.sub(lambda match: quote(values[match[1]], safe=""), self.url)
+        outputs = MOST_OUTPUTS if self.classes is None else len(self.classes)
+        return Call(
+            url=url,
+            body=body,
+            headers=credentials,
+            secrets=(*credentials.values(), *values.values()),
+            most_bytes=_most_bytes(n_rows(X), outputs, len(body)),
+        )
 
     def _jitter(self, body: bytes) -> Random:
         # By content and not by turn, so that the order in which threads come has no say.
@@ -255,18 +294,41 @@ def _document(build: Callable[..., Any], columns: list[str] | None, rows: list[A
         ) from error
 
 
-def _credentials(headers_from_env: Mapping[str, str]) -> dict[str, str]:
-    """The headers' values as the environment has them now."""
-    found = {header: os.environ.get(name, "") for header, name in headers_from_env.items()}
-    for header, value in found.items():
+def _document_and_excerpt(call: Call, n: int, answer: bytes) -> tuple[Any, str]:
+    """What an answer holds, and its beginning for errors."""
+    # A server may repeat what it was sent, credentials included.
+    beginning = "" if call.secrets else excerpt(answer)
+    try:
+        return read_json(answer, n), beginning
+    except AnswerError as error:
+        raise _wrong_answer(error, beginning) from error
+
+
+def _wrong_answer(error: AnswerError, beginning: str) -> ServerError:
+    return ServerError(
+        'the server must answer with {"predictions": [...]} and as many numbers, or lists of '
+        f"numbers, as rows were sent; it answered with {error}{beginning}."
+    )
+
+
+def _most_bytes(rows: int, outputs: int, sent: int) -> int:
+    """How large an answer about so many rows may be; some servers repeat what they were sent."""
+    asked_for = rows * (ROW_BYTES + outputs * NUMBER_BYTES)
+    return min(ANSWER_BYTES + asked_for + sent, MAX_RESPONSE_BYTES)
+
+
+def _from_environment(variables: Mapping[str, str], what: str) -> dict[str, str]:
+    """Values as the environment has them now, by the name of what they are for."""
+    values = {name: os.environ.get(variable, "") for name, variable in variables.items()}
+    for name, value in values.items():
         if not value or not value.isascii() or not value.isprintable():
             # The value itself must not be shown, wrong as it is.
-            state = "has characters that no header may have" if value else "is not set"
+            state = f"has characters that no {what} may have" if value else "is not set"
             raise InvalidInputError(
-                f"The header {header!r} is read from the environment variable "
-                f"{headers_from_env[header]!r}, which {state}: set it to the header's whole value."
+                f"The {what} {name!r} is read from the environment variable "
+                f"{variables[name]!r}, which {state}: set it to the whole value."
             )
-    return found
+    return values
 
 
 def _checked_url(url: Any) -> str:
@@ -285,24 +347,64 @@ def _checked_url(url: Any) -> str:
             "url must have a host, a valid port and no blanks or characters beyond ASCII (quote "
             f"them as %20); received {_without_secrets(url)!r}."
         )
+    _check_placeholders(parts)
     _refuse_secrets(parts)
     return url.partition("#")[0]
 
 
-def _refuse_secrets(parts: SplitResult) -> None:
-    rule = (
-        "A url is saved and shown, so it must not hold credentials, and this one for "
-        f"{parts.hostname!r} holds"
+def _check_placeholders(parts: SplitResult) -> None:
+    names = PLACEHOLDER.findall(f"{parts.path}?{parts.query}")
+    left = PLACEHOLDER.sub("", f"{parts.path}?{parts.query}") + parts.netloc
+    if "{" in left or "}" in left or not all(name.isidentifier() for name in names):
+        raise InvalidInputError(
+            "A name in braces in the path or the query of a url stands for an environment "
+            "variable, such as {RENT_API_KEY} (letters, digits and _; not in the host); the url "
+            f"for {parts.hostname!r} breaks this rule."
+        )
+    if names and parts.scheme != "https" and parts.hostname not in LOOPBACK:
+        raise _needs_https(parts, "use https, or write no environment variable into the url.")
+
+
+def _needs_https(parts: SplitResult, way_out: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"Credentials are sent over https only, and the address of {parts.hostname!r} begins with "
+        f"http://: {way_out}"
     )
-    way_out = (
-        "put them into an environment variable and name it: "
+
+
+def _refuse_secrets(parts: SplitResult) -> None:
+    """Refuse whatever may be a secret: of a query all that is not known to be public."""
+    if parts.username is not None or parts.password is not None:
+        raise _holds_secret(parts, "a user name or password before the '@'")
+    for segment in parts.path.split("/"):
+        if _looks_like_a_key(segment):
+            raise _holds_secret(parts, "what looks like a key in its path")
+    for field in filter(None, parts.query.split("&")):
+        name, equals, value = field.partition("=")
+        public = name.lower().replace("_", "-") in PUBLIC_PARAMETERS
+        if not equals:
+            raise _holds_secret(parts, "a query without a name")
+        if not PLACEHOLDER.fullmatch(value) and (not public or _looks_like_a_key(value)):
+            raise _holds_secret(parts, f"a value of the query parameter {name!r}")
+
+
+def _holds_secret(parts: SplitResult, what: str) -> InvalidInputError:
+    return InvalidInputError(
+        "A url is saved and shown, so it must not hold credentials, and this one for "
+        f"{parts.hostname!r} holds {what}. Put it into an environment variable and write that "
+        "name in braces in its place, such as {RENT_API_KEY}, or send it as a header: "
         "headers_from_env={'Authorization': 'RENT_API_KEY'}."
     )
-    if parts.username is not None or parts.password is not None:
-        raise InvalidInputError(f"{rule} a user name or password before the '@': {way_out}")
-    for parameter, _ in parse_qsl(parts.query, keep_blank_values=True):
-        if SECRET_WORD.search(parameter.lower().replace("_", "-")):
-            raise InvalidInputError(f"{rule} the query parameter {parameter!r}: {way_out}")
+
+
+def _looks_like_a_key(text: str) -> bool:
+    """Whether letters and digits change places as often as in a random key.
+
+    >>> _looks_like_a_key("price-model-2024-05"), _looks_like_a_key("a83bc9d04ef17aa2")
+    (False, True)
+    """
+    runs = re.findall(r"[A-Za-z0-9]{16,}", PLACEHOLDER.sub("/", text))
+    return any(len(re.findall(r"[A-Za-z]+|[0-9]+", run)) > 3 for run in runs)
 
 
 def _without_secrets(url: Any) -> str:
@@ -339,10 +441,7 @@ def _checked_headers(headers: Any, parts: SplitResult) -> dict[str, str]:
                 "write for example {'Authorization': 'RENT_API_KEY'}."
             )
     if headers and parts.scheme != "https" and parts.hostname not in LOOPBACK:
-        raise InvalidInputError(
-            f"Credentials are sent over https only, and the address of {parts.hostname!r} begins "
-            "with http://: use https, or leave out headers_from_env."
-        )
+        raise _needs_https(parts, "use https, or leave out headers_from_env.")
     return dict(headers)
 
 
@@ -352,7 +451,7 @@ def _checked_seconds(name: str, seconds: Any, *, least: float) -> float:
         raise InvalidInputError(
             f"{name} must be a finite number of seconds, {least:g} or more; received {seconds!r}."
         )
-    return float(seconds)
+    return min(float(seconds), LONGEST_SECONDS)
 
 
 def _checked_count(name: str, count: Any, *, least: int) -> int:

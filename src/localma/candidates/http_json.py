@@ -44,6 +44,8 @@ FORMATS: Mapping[str, Build] = {"columns": _columns, "instances": _instances, "m
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Hosts that are this machine itself."""
 QUOTED_CHARACTERS = 200
+CONTAINERS, CONTAINERS_PER_ROW = 1024, 64
+"""Lists and objects that an answer may have, at most."""
 
 
 class ServerError(LocalMAError):
@@ -122,12 +124,49 @@ class AnswerError(ValueError):
     """An answer that holds no predictions; says what it holds instead."""
 
 
-def read_predictions(answer: bytes, n: int, convert: Callable[[Any], Any] | None) -> Array:
+def read_json(answer: bytes, n: int) -> Any:
+    """What an answer holds, if that is JSON of a size that fits the number of rows.
+
+    Parameters
+    ----------
+    answer : JSON, in UTF-8.
+    n : how many rows were sent.
+
+    Examples
+    --------
+    >>> read_json(b'{"predictions": [1, 2.5]}', 2)
+    {'predictions': [1, 2.5]}
+    """
+    # An empty list takes two bytes here and 64 in memory, and parsing cannot be stopped half-way.
+    containers = answer.count(b"[") + answer.count(b"{")
+    if containers > CONTAINERS + CONTAINERS_PER_ROW * n:
+        raise AnswerError(f"{containers} lists and objects for {n} rows")
+    try:
+        return json.loads(answer, parse_constant=_refuse_constant, object_pairs_hook=_object)
+    except AnswerError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise AnswerError(f"what is not JSON ({error})") from error
+
+
+def _refuse_constant(constant: str) -> Any:
+    raise AnswerError(f"{constant}, which JSON does not have")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys differ: of two values for one key nobody knows which one counts."""
+    read = dict(pairs)
+    if len(read) < len(pairs):
+        raise AnswerError("an object that has the same key twice")
+    return read
+
+
+def read_predictions(document: Any, n: int, convert: Callable[[Any], Any] | None) -> Array:
     """Predictions out of an answer, ``{"predictions": [...]}`` unless `convert` knows better.
 
     Parameters
     ----------
-    answer : JSON, with a number or a list of numbers per row.
+    document : what the JSON holds, with a number or a list of numbers per row.
     n : how many rows were sent.
     convert : from what the JSON holds to the predictions.
 
@@ -138,30 +177,19 @@ def read_predictions(answer: bytes, n: int, convert: Callable[[Any], Any] | None
 
     Examples
     --------
-    >>> read_predictions(b'{"predictions": [1, 2.5]}', 2, None).tolist()
+    >>> read_predictions({"predictions": [1, 2.5]}, 2, None).tolist()
     [1.0, 2.5]
     """
-    parsed = _parsed(answer)
     if convert is not None:
-        return _as_numbers(convert(parsed), n)
-    if not isinstance(parsed, dict) or "predictions" not in parsed:
+        return _as_numbers(convert(document), n)
+    if not isinstance(document, dict) or "predictions" not in document:
         raise AnswerError('JSON without {"predictions": [...]}')
-    return _as_numbers(parsed["predictions"], n)
-
-
-def _parsed(answer: bytes) -> Any:
-    def refuse(constant: str) -> Any:
-        raise AnswerError(f"{constant}, which JSON does not have")
-
-    try:
-        return json.loads(answer, parse_constant=refuse)
-    except AnswerError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise AnswerError(f"what is not JSON ({error})") from error
+    return _as_numbers(document["predictions"], n)
 
 
 def _as_numbers(predictions: Any, n: int) -> Array:
+    if isinstance(predictions, list):
+        _check_list(predictions, n)
     try:
         values = np.asarray(predictions)
     except ValueError:
@@ -171,6 +199,18 @@ def _as_numbers(predictions: Any, n: int) -> Array:
     if values.dtype.kind not in "iuf":
         raise AnswerError("predictions that are not all numbers")
     return values.astype(np.float64)
+
+
+def _check_list(predictions: list[Any], n: int) -> None:
+    """Refuse what NumPy would take for numbers, or take long to refuse."""
+    if len(predictions) != n:
+        raise AnswerError(f"{len(predictions)} predictions for {n} rows")
+    rows = [row if isinstance(row, list) else [row] for row in predictions]
+    if len({len(row) for row in rows}) > 1:
+        raise AnswerError("rows of different lengths as predictions")
+    # Among numbers NumPy makes one of true.
+    if any(isinstance(value, bool) for row in rows for value in row):
+        raise AnswerError("predictions that are not all numbers")
 
 
 def excerpt(answer: bytes) -> str:
