@@ -29,6 +29,7 @@ from localma.cli import tables as files  # noqa: E402
 from localma.cli.times import later_folds  # noqa: E402
 from localma.errors import InvalidInputError  # noqa: E402
 from localma.imports import import_object, modules_beside  # noqa: E402
+from localma.wording import printable  # noqa: E402
 
 
 def make_table(n, seed=0):
@@ -655,6 +656,98 @@ def test_modules_beside_are_found_for_one_import_only(tmp_path):
         with pytest.raises(InvalidInputError, match="cannot be imported here"):
             import_object("nowhere_to_be_found:name")
     assert sys.path == before
+
+
+# --- what a terminal would obey ---
+
+EVIL = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\r\x7f"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """Tables whose columns, categories and classes hold escape sequences, and a model of them."""
+    folder = tmp_path_factory.mktemp("hostile")
+    table = make_table(300)
+    names = {name: f"{name}{EVIL}" for name in ("area", "district", "pred_north", "pred_south")}
+    districts = pa.array([f"{EVIL}{value}" for value in table["district"].to_pylist()])
+    numbers = table.rename_columns(names).set_column(3, names["district"], districts)
+    parquet.write_table(numbers.drop_columns(["id"]), folder / "numbers.parquet")
+    labels = pa.array(
+        [f"high{EVIL}" if y > 4000 else f"low{EVIL}" for y in table["rent"].to_pylist()]
+    )
+    shares = {
+        f"{name}{EVIL}_high{EVIL}": np.clip(table[f"pred_{name}"].to_numpy() / 9000, 0, 1)
+        for name in ("north", "south")
+    }
+    classes = pa.table({"area": table["area"], "rent": labels, **shares})
+    parquet.write_table(classes, folder / "classes.parquet")
+    call(
+        "fit", folder / "numbers.parquet", "--target", "rent", "--predictions", "pred_*",
+        "--features", f"{names['area']},{names['district']}", "--out", folder / "numbers.localma",
+    )  # fmt: skip
+    call(
+        "fit", folder / "classes.parquet", "--target", "rent", "--predictions", "*high*",
+        "--gate", "global", "--out", folder / "classes.localma",
+    )  # fmt: skip
+    return folder
+
+
+def assert_harmless(words):
+    assert words
+    assert printable(words, "\n") == words
+
+
+@pytest.mark.parametrize("json_too", [[], ["--json"]])
+def test_no_escape_sequence_reaches_the_terminal(hostile, tmp_path, json_too):
+    numbers, model = hostile / "numbers.parquet", hostile / "numbers.localma"
+    fit_to = ["--target", "rent", "--gate", "global", "--out", tmp_path / "m.localma"]
+    for arguments in (
+        ["fit", numbers, *fit_to, "--predictions", "pred_*"],
+        ["fit", hostile / "classes.parquet", *fit_to, "--predictions", "*high*"],
+        ["predict", model, numbers, "--out", tmp_path / f"s{EVIL}.csv"],
+        ["evaluate", model, numbers, "--no-control"],
+        ["weights", model, numbers],
+        ["explain", model, numbers, "--row", 3],
+    ):
+        done = call(*arguments, *json_too)
+        assert_harmless(done.output)
+        if json_too:
+            json.loads(done.stdout)
+    assert_harmless(call("fit", numbers, *fit_to, "--predictions", f"pred{EVIL}", code=2).output)
+
+
+def test_no_escape_sequence_of_an_error_reaches_the_terminal(hostile, tmp_path):
+    short = parquet.read_table(hostile / "numbers.parquet").drop_columns([f"area{EVIL}"])
+    parquet.write_table(short, tmp_path / "short.parquet")
+    model, scored = hostile / "numbers.localma", tmp_path / "s.csv"
+    done = program("predict", model, tmp_path / "short.parquet", "--out", scored)
+    assert done.returncode == 1
+    assert_harmless(done.stderr)
+
+
+SHOUTS = """
+import sys, warnings, logging
+from localma.cli import app
+@app.command()
+def shout():
+    warnings.warn("column \\x1b[2J", stacklevel=1)
+    logging.getLogger("localma").warning("candidate %s", "\\x9b2J")
+    raise ZeroDivisionError("\\x1b[2J")
+from localma.__main__ import main
+sys.argv = ["localma", "shout"]
+main()
+"""
+
+
+def test_warnings_log_and_unexpected_errors_are_escaped_too():
+    done = subprocess.run(
+        [sys.executable, "-c", SHOUTS], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 1
+    assert r"column \x1b[2J" in done.stderr
+    assert r"candidate \x9b2J" in done.stderr
+    assert r"unexpected ZeroDivisionError: \x1b[2J" in done.stderr
+    assert_harmless(done.stderr)
 
 
 # --- what goes wrong ---

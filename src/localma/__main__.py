@@ -8,6 +8,7 @@ import sys
 from typing import Any, NoReturn
 
 from localma.errors import LocalMAError, MissingDependencyError
+from localma.wording import printable
 
 DEBUG = "LOCALMA_DEBUG"
 """The environment variable that shows tracebacks, to whoever looks for a mistake of ours."""
@@ -18,8 +19,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _stop)
     try:
         from localma.cli import app
+        from localma.cli.showing import escape_messages
     except MissingDependencyError as error:
         sys.exit(f"localma: {error}")
+    escape_messages()
     try:
         app()
     except (LocalMAError, OSError) as error:
@@ -36,7 +39,7 @@ def _stop(number: int, frame: Any) -> NoReturn:
 
 
 def _fail(message: str) -> None:
-    sys.stderr.write(f"localma: {message}\n")
+    sys.stderr.write("localma: " + printable(message, "\n") + "\n")
     sys.exit(1)
 
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from localma._optional import optional
 from localma.errors import InvalidInputError
+from localma.wording import printable
 
 SWITCH = "LOCALMA_PROGRESS"
 QUIET_SECONDS = 1.0
@@ -162,7 +163,7 @@ class _Display:
                 self.rich.start()
             self.open_tasks += 1
             # Names of candidates may hold square brackets, which are markup in rich.
-            words = optional("rich.markup", extra="cli").escape(description)
+            words = optional("rich.markup", extra="cli").escape(printable(description))
             task: int = self.rich.add_task(words, total=total)
             return task
 

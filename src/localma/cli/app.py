@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from localma._optional import optional
+from localma.wording import printable
 
 typer: Any = optional("typer", extra="cli")
 
@@ -39,7 +40,7 @@ def _localma(
 
 def wrong_call(message: str) -> Exception:
     """Build the error that ends the program with the code 2: the call was wrong."""
-    error: Exception = typer.BadParameter(message)
+    error: Exception = typer.BadParameter(printable(message, "\n"))
     return error
 
 
