@@ -1,6 +1,6 @@
 # Two commands: `make demo` and `make test`. Every install goes through constraints.txt.
 .DELETE_ON_ERROR:
-.PHONY: demo test quick slow core-only test-integrations lint docs study bench clean
+.PHONY: demo test quick slow core-only test-integrations lint docs study bench locked lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +9,16 @@ INTEGRATIONS := .venv-integrations
 PYTHON ?= python3
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 STAMPS := pyproject.toml constraints.txt
+LOCKED := .venv-locked
+HASHES := constraints-hashed.txt
+# PyTorch's own wheel for Linux (x86-64, Python 3.11) without CUDA. The registry's builds for Linux
+# need CUDA, and pip would prefer them if their hashes were listed.
+TORCH_FOR_CPU := 6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b
 NAME ?= simulations
+
+# What builds the package is pinned, too: pip reads the first, or, since 25.3, the second.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 
 demo: $(VENV)/.demo  ## the paper's motivating example: a table, a verdict, two pictures
 	$(BIN)/localma demo --out demo
@@ -43,8 +52,19 @@ bench: $(VENV)/.dev  ## speed and memory beside what a user would write instead
 	$(BIN)/python -m benchmarks peers
 	$(BIN)/python -m benchmarks
 
+locked: $(LOCKED)/.locked  ## the same packages, each file checked by its hash, in .venv-locked
+	$(LOCKED)/bin/python -m pip check
+
+lock: constraints.txt  ## write the hashes of what constraints.txt pins; needs uv
+	sed '/^# Only for/,$$d' constraints.txt | uv pip compile - --no-deps --generate-hashes \
+	  --no-header --no-annotate --python-version 3.11.9 --quiet --output-file $(HASHES)
+	sed -i -e '1i # Written by `make lock`: what constraints.txt pins, by hash. `make locked` installs it.' \
+	  -e '/^torch==/,/^torchvision==/{/^ /d}' \
+	  -e 's/^torch==.*/&\n    --hash=sha256:$(TORCH_FOR_CPU)/' $(HASHES)
+
 clean:
-	rm -rf $(VENV) $(CORE) $(INTEGRATIONS) .venv-peers-* demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CORE) $(INTEGRATIONS) $(LOCKED) .venv-peers-* demo build dist
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -78,3 +98,12 @@ $(CORE)/.test: $(CORE)/bin/python $(STAMPS)
 $(INTEGRATIONS)/.test: $(INTEGRATIONS)/bin/python $(STAMPS)
 	$(INTEGRATIONS)/bin/python $(PIP_INSTALL) -e '.[integrations]'
 	touch $@
+
+# No build isolation: it would fetch the build packages without looking at their hashes.
+$(LOCKED)/.locked: pyproject.toml $(HASHES)
+	$(PYTHON) -m venv --clear $(LOCKED)
+	env -u PIP_CONSTRAINT -u PIP_BUILD_CONSTRAINT $(LOCKED)/bin/python -m pip install --quiet \
+	  --disable-pip-version-check --require-hashes -r $(HASHES)
+	$(LOCKED)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --no-build-isolation -e .
+	touch $@ $(LOCKED)/.dev $(LOCKED)/.demo

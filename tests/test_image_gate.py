@@ -577,13 +577,8 @@ def test_last_layer_follows_the_weights_file(tmp_path):
 
 COMPARE = """
 import sys, torch
-library = torch.library.Library("torchvision", "DEF")
-for operator in ("nms", "qnms"):
-    try:
-        library.define(operator + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    except RuntimeError:
-        pass  # this torchvision has it
-import timm
+from localma._torchvision import import_timm
+timm = import_timm()
 from safetensors.torch import load_file
 from localma.backbones.registry import BACKBONES, make_network, _from_timm
 torch.manual_seed(0)

@@ -11,7 +11,8 @@ import localma
 
 PACKAGE = Path(localma.__file__).parent
 LAYERS = [
-    {"errors", "cautions", "_optional", "_transformers", "progress", "whole_files", "wording"},
+    {"errors", "cautions", "_optional", "_torchvision", "_transformers", "progress"}
+    | {"whole_files", "wording"},
     {"frames", "arrow_rows", "imports", "folds", "losses", "selection", "backbones"},
     {"encoding"},
     {"combine", "candidates", "features"},

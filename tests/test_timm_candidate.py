@@ -15,14 +15,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from localma import LocalMAClassifier, as_candidate, load
-from localma._transformers import torchvision_failure
 from localma.candidates import Pool, from_recipe, needs_trust
 from localma.candidates.timm_ import TimmCandidate
 from localma.errors import (
     CandidateError,
     FileFormatError,
     InvalidInputError,
-    MissingDependencyError,
 )
 from tests.tiny_candidates import ARCHITECTURE, random_image_network, write_image_weights
 from tests.tiny_models import real_data
@@ -379,34 +377,11 @@ def test_a_saved_model_comes_back_whole(weights: Path, tmp_path: Path) -> None:
 # --- timm itself -------------------------------------------------------------------------------
 
 
-def test_a_torchvision_that_cannot_be_imported(weights: Path) -> None:
-    """The registry's torchvision beside a PyTorch without CUDA: a rule, a reason, a way out."""
-    reason = torchvision_failure()
-    if reason is None:
-        pytest.skip("torchvision works here, or is not installed")
-    with pytest.raises(MissingDependencyError) as caught:
-        TimmCandidate("resnet18", weights)
-    words = str(caught.value)
-    assert "The network 'resnet18' is not defined here and would come from timm, which" in words
-    assert reason.partition(": ")[2] in words
-    assert "timm needs a torchvision built for this torch. Install one, or take" in words
-    assert words.endswith("pass the nn.Module: TorchCandidate(module).")
-
-
-SCHEMA = """
-import torch
-from importlib import import_module
-try:
-    import_module("torchvision")
-except RuntimeError:
-    library = torch.library.Library("torchvision", "DEF")
-    for operator in ("nms", "qnms"):
-        library.define(operator + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-import warnings
-warnings.simplefilter("ignore")
-import timm
-warnings.simplefilter("error")
+TIMM = """
+from localma._torchvision import import_timm
+timm = import_timm()  # whichever torch the torchvision here was built for
 import numpy as np
+import torch
 from safetensors.torch import load_file, save_file
 from localma.candidates.timm_ import TimmCandidate
 from localma.errors import InvalidInputError
@@ -427,10 +402,10 @@ def check(candidate, model, mean, std):
 
 
 def run_with_timm(code: str, *arguments: Any) -> None:
-    """In a process of its own, where torchvision is made to import."""
+    """In a process of its own, where any warning is an error."""
     pytest.importorskip("safetensors")
     done = subprocess.run(
-        [sys.executable, "-c", SCHEMA + code, *map(str, arguments)],
+        [sys.executable, "-W", "error", "-c", TIMM + code, *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
@@ -447,6 +422,36 @@ def has_timm() -> bool:
 
 
 needs_timm = pytest.mark.skipif(not has_timm(), reason="needs timm, of the extra vision")
+
+
+BROKEN = """
+import sys
+from localma.candidates.timm_ import TimmCandidate
+from localma.errors import MissingDependencyError
+try:
+    TimmCandidate("resnet18", sys.argv[1])
+except MissingDependencyError as error:
+    print(error)
+"""
+
+
+@needs_timm
+def test_a_torchvision_that_cannot_be_imported(weights: Path, tmp_path: Path) -> None:
+    """A rule, a reason, a way out."""
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('libcudart is old')")
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN, str(weights)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+    )
+    words = done.stdout.strip()
+    assert "The network 'resnet18' is not defined here and would come from timm, which" in words
+    assert "(libcudart is old): timm needs a torchvision built for this torch. Install" in words
+    assert words.endswith("pass the nn.Module: TorchCandidate(module).")
 
 
 @needs_timm

@@ -10,14 +10,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from localma._optional import optional
+from localma._torchvision import torchvision_failure
 from localma.errors import InvalidInputError
 
 MODEL_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
@@ -33,17 +32,6 @@ def import_transformers() -> ModuleType:
         with _hidden("torchvision"):
             known()  # and the answer is remembered
     return transformers
-
-
-def torchvision_failure() -> str | None:
-    """Why torchvision, which is installed, cannot be imported; None if it can, or is not there."""
-    if "torchvision" in sys.modules or find_spec("torchvision") is None:
-        return None
-    try:
-        import_module("torchvision")
-    except Exception as error:  # a RuntimeError about a missing operator, or any other
-        return f"{type(error).__name__}: {error}"
-    return None
 
 
 @contextmanager

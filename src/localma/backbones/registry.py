@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from localma._torchvision import import_timm
 from localma.backbones.efficientnet_lite import EfficientNetLite
 from localma.backbones.mobilenet_v1 import MobileNetV1
 from localma.errors import InvalidInputError, MissingDependencyError, unknown_name
@@ -134,7 +135,7 @@ def _from_timm(name: str) -> Backbone:
             f"installed (pip install 'localma[vision]'). Known without it: {_known()}."
         )
     try:
-        import timm
+        timm: Any = import_timm()
     except (ImportError, RuntimeError, OSError) as error:
         raise MissingDependencyError(
             f"The network {name!r} is not defined here and would come from timm, which cannot be "

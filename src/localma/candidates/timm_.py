@@ -35,9 +35,9 @@ class TimmCandidate(LogitsCandidate):
     ``(pixels / 255 - mean) / std``. Grey images become RGB and alpha channels are dropped.
     Weights that are stored in half precision run in float32.
 
-    timm needs a torchvision that was built for the PyTorch beside it. The EfficientNet-Lites
-    (`tf_efficientnet_lite0`, 1 and 2) and `mobilenet_v1_025` are defined in localma, and need
-    neither.
+    timm needs torchvision; one that was built for CUDA does beside a PyTorch for CPUs, too. The
+    EfficientNet-Lites (`tf_efficientnet_lite0`, 1 and 2) and `mobilenet_v1_025` are defined in
+    localma, and need neither.
 
     Parameters
     ----------
