@@ -80,7 +80,7 @@ def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
 
 def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", tmp_path, Path("/dev/null")):
+    for path in (tmp_path / "pipe", tmp_path):
         with pytest.raises(OSError, match="Only a regular file can be replaced"):
             write_whole(path, b"new")
 
