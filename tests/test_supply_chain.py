@@ -28,9 +28,10 @@ ADVISORIES = {
 """The first versions without advisories that concern us."""
 
 
-def pins() -> dict[str, Version]:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    stated = [line.split("==") for line in lines if line and not line.startswith("#")]
+def pins(*, with_integrations: bool = True) -> dict[str, Version]:
+    text = (ROOT / "constraints.txt").read_text()
+    text = text if with_integrations else text.partition("# Only for")[0]
+    stated = [line.split("==") for line in text.splitlines() if line and line[0] != "#"]
     return {name: Version(number) for name, number in stated}
 
 
@@ -95,11 +96,8 @@ def test_nothing_is_pinned_that_nobody_needs() -> None:
         pytest.skip("the extras are not installed")
     build = {canonicalize_name(Requirement(r).name) for r in PROJECT["build-system"]["requires"]}
     assert build == {"hatchling"}
-    assert pins().keys() - needed_packages() == build | {
-        "editables",
-        "tomlkit",
-        "trove-classifiers",
-    }
+    unneeded = pins(with_integrations=False).keys() - needed_packages()
+    assert unneeded == build | {"editables", "tomlkit", "trove-classifiers"}
 
 
 def bounds() -> Iterator[Requirement]:
@@ -123,7 +121,8 @@ def test_lower_bounds_leave_out_versions_with_advisories() -> None:
 
 
 def test_every_pinned_package_has_hashes_and_no_origin() -> None:
-    assert hashed().keys() == {f"{name}=={number}" for name, number in pins().items()}
+    stated = pins(with_integrations=False).items()
+    assert hashed().keys() == {f"{name}=={number}" for name, number in stated}
     for name, hashes in hashed().items():
         assert hashes, name
         assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", word) for word in hashes), name
