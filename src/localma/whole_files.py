@@ -133,6 +133,8 @@ def _told_about(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno is None:
+            raise
         reason = error.strerror
         if not path.parent.is_dir():
             reason = f"There is no folder {str(path.parent)!r}; make it first, or write elsewhere"
