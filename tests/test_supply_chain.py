@@ -20,7 +20,7 @@ ADVISORIES = {
     "skops": "0.13",
     "pillow": "13",
     "jinja2": "3.1.6",
-    "transformers": "5.3",
+    "transformers": "5.5",
     "torch": "2.6",
     "onnx": "1.21",
     "pyarrow": "14.0.1",

@@ -28,7 +28,7 @@ def write_whole(path: Path, content: bytes) -> None:
     path : the file. A symbolic link is followed. An existing file keeps its permissions.
     content : what the file is to hold.
     """
-    with replacing(path) as temporary, _told_about(path):
+    with replacing(path) as temporary, _errors_naming(path):
         temporary.write_bytes(content)
 
 
@@ -40,12 +40,12 @@ def replacing(path: Path) -> Iterator[Path]:
     writes to the folder removes it after a kill.
     """
     target = _target(path)
-    with _told_about(path):
+    with _errors_naming(path):
         _remove_abandoned(str(target.parent))
         temporary, lock = _create(target)
     try:
         yield temporary
-        with _told_about(path):
+        with _errors_naming(path):
             _sync(temporary)
             if target.exists():
                 temporary.chmod(stat.S_IMODE(target.stat().st_mode) & 0o777)
@@ -128,7 +128,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _told_about(path: Path) -> Iterator[None]:
+def _errors_naming(path: Path) -> Iterator[None]:
     """Make errors speak of the file that the user knows, not of the temporary one."""
     try:
         yield
