@@ -166,9 +166,9 @@ class TestMiniBatches:
 
     def test_what_overflows_is_refused(self):
         X, P, y = small(200)
-        gate = MLPGate((4,), batch_size=64, n_steps=20)
+        gate = MLPGate((4,), batch_size=64, n_steps=20, learning_rate=1e38)
         with pytest.raises(InvalidInputError, match="must stay finite, but its parameters did not"):
-            fit(gate, (X, P, np.where(y > 0.5, 3e38, y)))
+            fit(gate, (X, P, y))
 
     @pytest.mark.parametrize("batch_size", [0, -1, 1.5, "some"])
     def test_bad_sizes_are_refused(self, batch_size):
@@ -215,7 +215,7 @@ class TestChunks:
         order = np.argsort(back[weights > 0])
         np.testing.assert_allclose(back[weights > 0][order], np.flatnonzero(weight > 0), atol=1e-3)
         np.testing.assert_allclose(
-            weights[weights > 0][order], weight[weight > 0] / chunks.layout.unit, rtol=1e-6
+            weights[weights > 0][order], weight[weight > 0] / chunks.layout.unit_weight, rtol=1e-6
         )
         assert whole.mean_weight == pytest.approx(weights[weights > 0].mean())
 
@@ -305,7 +305,9 @@ class TestHalvedPath:
         y = P.mean(axis=1) + 0.5 * rng.normal(size=30_000)
         model = LocalMARegressor(random_state=0).fit(X, y, predictions=P)
         assert sum(model.path_["weight"][:3]) > 0.5
-        assert np.abs(model.predict_weights(X) - 1 / 3).max() < 0.02
+        distance = np.abs(model.predict_weights(X) - 1 / 3)
+        assert distance.mean() < 0.002
+        assert distance.max() < 0.05  # in the row that lies farthest out
         assert not (model.locality_gain_.is_clear and model.locality_gain_.value < 0)
 
     def test_same_seed_and_any_number_of_threads(self):
@@ -525,5 +527,5 @@ def test_the_final_fit_sees_rows_that_neither_trained_nor_judged():
 
 def test_targets_that_are_tiny_train_too():
     X, P, y = as_gate_sees(*local_truth())
-    gate = quick_path().fit(X, 1e-22 * P, 1e-22 * y, loss=SQUARED)
-    assert np.isfinite(gate.predict_weights(X[:10])).all()
+    gate, tiny = (quick_path().fit(X, c * P, c * y, loss=SQUARED) for c in (1.0, 2.0**-73))
+    np.testing.assert_allclose(tiny.predict_weights(X[:10]), gate.predict_weights(X[:10]))

@@ -21,6 +21,7 @@ from localma.gates._packing import check_data, pack
 from localma.losses import LOSSES, Loss, get_loss
 
 SQUARED = get_loss("squared_error")
+PROBABILITIES = ("cross_entropy", "brier", "bernoulli")
 
 
 def problem(n=120, p=3, M=3, K=1, seed=0):
@@ -199,6 +200,38 @@ class TestTraining:
         )
         np.testing.assert_allclose(millimetres, metres, atol=1e-3)
 
+    def test_extreme_units_leave_the_paper_with_all_or_none_of_its_weight_decay(self):
+        X, P, y = problem()
+        large, larger, small, smaller = (
+            MLPGate.paper(random_state=0).fit(X, c * P, c * y, loss=SQUARED).predict_weights(X)
+            for c in (1e8, 1e20, 1e-8, 1e-20)
+        )
+        np.testing.assert_allclose(larger, large, atol=0.03)  # its learning rate never falls
+        np.testing.assert_allclose(small, 1 / 3, atol=1e-3)
+        np.testing.assert_allclose(smaller, 1 / 3, atol=1e-3)
+
+    @pytest.mark.parametrize("name", [name for name in LOSSES if name not in PROBABILITIES])
+    @pytest.mark.parametrize("batch_size", ["all", 64])
+    def test_the_unit_of_the_target_does_not_matter_to_any_loss(self, name, batch_size):
+        X, P, y = problem()
+        P, y = np.abs(P) + 1.0, np.abs(y) + 1.0
+        loss, floored = get_loss(name), name in ("poisson", "gamma", "inverse_gaussian", "tweedie")
+        gate = MLPGate(batch_size=batch_size, n_steps=100, random_state=0)
+        one = clone(gate).fit(X, P, y, loss=loss).predict_weights(X)
+        for unit in (1e-6, 1e8, 1e20) if floored else (1e-20, 1e-6, 1e8, 1e20):
+            same = get_loss("huber", delta=1.35 * unit) if name == "huber" else loss
+            other = clone(gate).fit(X, unit * P, unit * y, loss=same).predict_weights(X)
+            np.testing.assert_allclose(other, one, atol=2e-3)
+
+    def test_the_unit_of_the_target_does_not_matter_to_a_loss_of_ones_own(self):
+        X, P, y = problem()
+        loss = Loss("own", lambda y, mu: (mu - y) ** 4, lambda y, mu: 4 * (mu - y) ** 3)
+        one, other = (
+            MLPGate(n_steps=100, random_state=0).fit(X, c * P, c * y, loss=loss).predict_weights(X)
+            for c in (1.0, 1e20)
+        )
+        np.testing.assert_allclose(other, one, atol=1e-3)
+
     def test_starts_at_the_global_weights(self):
         X, P, y = problem()
         weights = np.array([0.7, 0.3, 0.0])
@@ -372,6 +405,65 @@ class TestOwnLoss:
         loss = Loss("failing", lambda y, mu: (mu - y) ** 2, failing)
         with pytest.raises(RuntimeError, match="no derivative for"):
             MLPGate().fit(X, P, y, loss=loss, global_weights=np.full(3, 1 / 3))
+
+    def test_functions_of_the_same_code_and_values_are_compiled_once(self):
+        def times(factor):
+            return lambda y, mu: factor * (mu - y)
+
+        assert compile_loss(times(2.0)).block is compile_loss(times(2.0)).block
+        assert compile_loss(times(2.0)).block is not compile_loss(times(3.0)).block
+        assert compile_loss(times(2)).block is not compile_loss(times(2.0)).block
+
+    def test_a_value_that_has_changed_is_seen(self, monkeypatch):
+        monkeypatch.setitem(globals(), "FACTOR", 2.0)
+        derivative = lambda y, mu: FACTOR * (mu - y)  # noqa: E731, F821
+        once = self.fitted(derivative)
+        monkeypatch.setitem(globals(), "FACTOR", 1e-3)
+        again = self.fitted(derivative)
+        assert np.abs(again.parameters_ - once.parameters_).max() > 0.01
+
+    def test_all_values_of_a_parameter_share_the_compiled_code(self):
+        blocks = [compile_loss(get_loss("huber", delta=d).derivative) for d in (0.5, 1.0, 2.0)]
+        assert len({id(one.block) for one in blocks}) == 1
+        assert [one.parameters.tolist() for one in blocks] == [[0.5], [1.0], [2.0]]
+
+    @pytest.mark.parametrize(
+        ("derivative", "most"),
+        [
+            ("lambda y, mu: 2 * (mu - y)", 10),
+            ("partial(scaled, factor=2.0 + k)", 10),
+            ("lambda y, mu: np.array([a for a in mu - y])", 10),
+            ("(lambda c: lambda y, mu: c * (mu - y))(2.0 + k)", 80),
+        ],
+    )
+    def test_many_fits_take_no_more_memory_than_one(self, derivative, most):
+        code = f"""
+import gc
+from functools import partial
+import numpy as np
+from localma.gates import MLPGate
+from localma.losses import Loss
+
+def scaled(y, mu, factor):
+    return factor * (mu - y)
+
+def resident():
+    gc.collect()
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 2**20
+
+X, y, weights = np.linspace(0, 1, 40)[:, None], np.ones((40, 1)), np.array([0.5, 0.5])
+P = np.stack([y, 2 * y], axis=1)
+for k in range(60):
+    loss = Loss("own", lambda y, mu: (mu - y) ** 2, {derivative})
+    MLPGate(n_steps=3).fit(X, P, y, loss=loss, global_weights=weights)
+    if k == 4:
+        before = resident()
+print(resident() - before)
+"""
+        run = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert float(run.stdout) < most
 
 
 class TestPrediction:

@@ -46,7 +46,15 @@ from localma.frames import (
     readable_tensor,
 )
 from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate
-from localma.losses import Loss, check_predictions, check_targets, get_loss, is_registered, try_loss
+from localma.losses import (
+    Loss,
+    check_predictions,
+    check_targets,
+    check_unit,
+    get_loss,
+    is_registered,
+    try_loss,
+)
 from localma.selection import LocalityGain
 
 Array = NDArray[np.floating]
@@ -415,6 +423,7 @@ class _LocalMA(BaseEstimator):
         check_predictions(self.loss_, outputs, self.candidate_names_)
         if not is_registered(self.loss_):
             try_loss(self.loss_, targets, outputs.mean(axis=1))
+        check_unit(self.loss_, targets, outputs)
 
     def _ask(self, X: Any, only: Mask | None = None) -> Array:
         """Predictions of the pool: (n, M) or (n, M, K)."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import signature
-from math import inf, isfinite
+from math import inf, isfinite, log10
 from numbers import Real
 
 import numpy as np
@@ -33,6 +33,10 @@ PROBABILITY_FLOOR = 2.0**-50
 
 PROBABILITY_ROUNDING = 1e-6
 """How far a candidate's probability may lie outside [0, 1]: the rounding of single precision."""
+
+SMALLEST_SIZE, LARGEST_SIZE = 1e-70, 1e70
+SMALLEST_RISK, LARGEST_RISK = 1e-150, 1e150
+"""Sizes of targets and of mean losses whose squares, as standard errors need them, are numbers."""
 
 
 @dataclass(frozen=True)
@@ -715,6 +719,46 @@ def check_predictions(loss: Loss, P: Array, names: Sequence[str] | None = None) 
         f"Loss {loss.name!r} takes predictions in {loss.prediction}; candidate {candidate} "
         f"predicts {float(P[first]):g} in {place} ({_share_outside(inside)}). {way_out}."
     )
+
+
+def check_unit(loss: Loss, y: Array, P: Array) -> None:
+    """Refuse targets and predictions in a unit so small or so large that a loss loses its digits.
+
+    y : (n, K), P : (n, M, K), inside the domains of the loss; about a thousand rows are looked at.
+
+    >>> check_unit(squared_error(), np.full((3, 1), 1e20), np.full((3, 2, 1), 2e20))
+    """
+    step = 1 + len(y) // 1000
+    targets = np.asarray(y[::step], dtype=np.float64)
+    with np.errstate(all="ignore"):
+        mixture = np.asarray(P[::step], dtype=np.float64).mean(axis=1)
+        risk, size = float(loss.value(targets, mixture).mean()), float(np.abs(targets).mean())
+        largest = max(size, float(np.abs(mixture).mean()))
+    floor = getattr(loss.value, "keywords", {}).get("floor", 0.0)
+    if 0.0 < size < 10.0 * floor:
+        raise InvalidInputError(
+            f"Loss {loss.name!r} cannot tell means below {floor:.2g} apart, and the targets are "
+            f"{size:.2g} on average. {_other_unit(size)}"
+        )
+    if not (largest == 0.0 or SMALLEST_SIZE < largest < LARGEST_SIZE):
+        raise InvalidInputError(
+            f"Targets and predictions must lie between {SMALLEST_SIZE:g} and {LARGEST_SIZE:g} in "
+            f"size, or losses do not fit double precision. Their mean size is {largest:.2g}. "
+            f"{_other_unit(largest)}"
+        )
+    if not (risk == 0.0 or SMALLEST_RISK < abs(risk) < LARGEST_RISK):
+        raise InvalidInputError(
+            f"The mean loss {loss.name!r} must lie between {SMALLEST_RISK:g} and {LARGEST_RISK:g}, "
+            f"or its square does not fit double precision. With equal weights it is {risk:.2g}. "
+            f"{_other_unit(largest)}"
+        )
+
+
+def _other_unit(size: float) -> str:
+    if not 0.0 < size < inf:
+        return "Look for targets or predictions that are very large."
+    factor = f"1e{-round(log10(size)):+d}"
+    return f"Multiply targets and predictions by a constant, such as {factor}."
 
 
 def _all_inside(domain: Interval, values: Array, slack: float = 0.0) -> bool:

@@ -15,16 +15,13 @@ WEIGHT_FLOOR = 0.01
 """Part of the start that equal weights have, so that the logarithm of a zero weight is finite."""
 
 
-LEAST_SCALE = float(np.finfo(np.float32).tiny)
-
-
 def anchor_and_scale(
     P: Array, y: Array, weight: Array | None, loss: Loss, global_weights: Array | None
 ) -> tuple[NDArray[np.float64], float]:
     """Global weights (M,), found if None is given, and the scale of the loss: their risk.
 
     Where they fit (all but) perfectly, the scale is a millionth of the risk of equal weights; where
-    these do too, and where single precision has no such number, it is one.
+    these do too, it is one.
     """
     equal: Array = np.full(P.shape[1], 1.0 / P.shape[1])
     weights = global_weights if len(equal) > 1 else equal
@@ -44,7 +41,7 @@ def loss_scale(risk: float, equal_risk: float) -> float:
     (0.5, 2e-06, 1.0)
     """
     scale = max(risk, 1e-6 * equal_risk)
-    return scale if scale > LEAST_SCALE else 1.0
+    return scale if scale > 0.0 else 1.0
 
 
 def floored(weights: Array) -> Array:

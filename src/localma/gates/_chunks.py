@@ -28,6 +28,7 @@ from localma.gates._packing import (
     by_output,
     candidate_order,
     off_target,
+    unit_of,
 )
 from localma.gates._parts import moments, row_slices, weighted_sum
 from localma.gates.global_ import GlobalGate
@@ -73,7 +74,7 @@ class Layout:
     """How rows are packed, the same for all chunks.
 
     block, run : rows of a block and of a run; mean, scale : (p,) standardise X; candidates : (M,)
-    their order; unit : the weight that counts as one.
+    their order; unit : that of P and y; unit_weight : the weight that counts as one.
     """
 
     block: int
@@ -82,6 +83,7 @@ class Layout:
     scale: Float64
     candidates: NDArray[np.intp]
     unit: float
+    unit_weight: float
 
 
 @dataclass(frozen=True)
@@ -120,16 +122,17 @@ class Chunk:
         y = table.y[ids]
         P = by_output(off_target(table.P[ids][:, layout.candidates], y, table.location))
         weight = np.zeros(len(ids) + -len(ids) % LANES, dtype=np.float32)
-        weight[: len(ids)] = table.weight[ids][shuffled] / (layout.unit * table.y.shape[1])
+        weight[: len(ids)] = table.weight[ids][shuffled] / (layout.unit_weight * table.y.shape[1])
         return Sample(
             X=_pack(X, shuffled, layout.block),
-            P=_pack(P, shuffled, layout.block),
-            y=_pack(off_target(y, y, table.location), shuffled, layout.block),
+            P=_pack(P / layout.unit, shuffled, layout.block),
+            y=_pack(off_target(y, y, table.location) / layout.unit, shuffled, layout.block),
             weight=weight,
             block=layout.block,
             mean=layout.mean,
             scale=layout.scale,
             candidates=layout.candidates,
+            unit=layout.unit,
         )
 
     def _ids(self) -> Rows:
@@ -176,8 +179,9 @@ class Chunks:
             mean, scale = moments(table.X, rows, weight)
         first = np.arange(min(n, _ORDER_ROWS)) if rows is None else rows[:_ORDER_ROWS]
         run = max(1, min(MOST_RUN_ROWS, RUN_NUMBERS // max(1, table.X.shape[1])))
-        order = candidate_order(table.P[first])
-        layout = Layout(block, run, mean, scale, order, total / n)
+        P = table.P[first]
+        unit = unit_of(P, table.y[first], table.location)
+        layout = Layout(block, run, mean, scale, candidate_order(P), unit, total / n)
         return cls(_cut(table, layout, rows, n, seed), n, total)
 
     @property
@@ -193,7 +197,7 @@ class Chunks:
     @property
     def mean_weight(self) -> float:
         """Mean weight of the rows, as they are packed."""
-        return self.total_weight / self.n_rows / self.layout.unit
+        return self.total_weight / self.n_rows / self.layout.unit_weight
 
     def joined(self, rows: Rows, seed: int) -> Self:
         """These chunks and those of further rows, packed alike."""

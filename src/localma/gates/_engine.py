@@ -37,7 +37,7 @@ def block_size(network: Network, n_outputs: int) -> int:
 
 
 def compile_loss(derivative: Callable[[Array, Array], Array]) -> Any:
-    """Derivative of a loss as the kernel takes it; the same object for the same derivative."""
+    """Derivative of a loss as the kernel takes it; the same code is compiled once."""
     return _kernel().compile_derivative(derivative)
 
 
@@ -65,10 +65,11 @@ def train(
     progress = Progress.at(start, decay)
     every_block = np.arange(-(-len(sample.weight) // sample.block))
     n_steps = _kernel().train(
-        sample.X, sample.P, sample.y, (sample.weight / loss_scale).astype(np.float32),
-        sample.block, n_outputs, np.array(network.sizes), progress.theta, progress.gradient,
-        progress.moments, progress.decay, rates, np.float32(logit_bound or 0.0),
-        np.float32(network.leak), np.float32(tol), derivative,
+        sample.X, sample.P, sample.y, sample.weight, sample.block, n_outputs,
+        np.array(network.sizes), progress.theta, progress.gradient, progress.moments,
+        progress.decay, rates, np.float32(logit_bound or 0.0), np.float32(network.leak),
+        np.float32(tol), derivative.block, sample.unit, sample.unit / loss_scale,
+        derivative.parameters,
         np.ones(_workspace_size(network, n_outputs, sample.block), dtype=np.float32),
         every_block, 1, 0.0, progress.powers,
     )  # fmt: skip
@@ -126,9 +127,10 @@ def train_on_batches(
         sample.X, sample.P, sample.y, sample.weight, sample.block, n_outputs,
         np.array(network.sizes), progress.theta, progress.gradient, progress.moments,
         progress.decay, rates, np.float32(logit_bound or 0.0), np.float32(network.leak),
-        np.float32(0.0), derivative,
+        np.float32(0.0), derivative.block, sample.unit, sample.unit / loss_scale,
+        derivative.parameters,
         np.ones(_workspace_size(network, n_outputs, sample.block), dtype=np.float32),
-        order, len(rates), 1.0 / (loss_scale * mean_weight), progress.powers,
+        order, len(rates), 1.0 / mean_weight, progress.powers,
     )  # fmt: skip
 
 

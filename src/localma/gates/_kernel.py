@@ -18,17 +18,23 @@ a full block, and `width` is the number of rows of the present block, a multiple
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from functools import lru_cache, partial
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
 from inspect import signature
-from types import FunctionType
+from itertools import count
+from threading import Lock
+from types import CodeType, FunctionType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, objmode, types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
+from numba.np.unsafe.ndarray import to_fixed_tuple
+from numpy.typing import NDArray
 
 LANES = 16  # rows of one elementwise operation: two AVX2 registers, or one of AVX-512
 HALF = 8  # rows of one accumulator of `_add_outer`, which needs more of them
@@ -381,8 +387,13 @@ def _read_only(kind: Any, ndim: int) -> Any:
     return types.Array(kind, ndim, "C", readonly=True)
 
 
-derivative_type = types.FunctionType(_VOID(_F, _F, _F))
-"""A loss, for the kernel: ``derivative(y, mixture, slope)`` fills `slope`, a block at once.
+_D = types.float64[::1]
+derivative_type = types.FunctionType(_VOID(_F, _F, _F, types.float64, types.float64, _D))
+"""A loss, for the kernel: it fills ``slope = factor * derivative(unit * y, unit * mixture)``.
+
+Its arguments are y, mixture, slope, unit, factor and the parameters of the loss; a block at once.
+Targets and predictions are packed in a unit that suits their size, and only the derivative sees
+them in their own, in double precision: so the unit of the target can be any.
 
 A first-class function, since a jitted function as an argument would never hit the cache on disk.
 """
@@ -636,7 +647,8 @@ def _adam(
 @njit(inline="always", **_INNER)
 def _add_block(
     X: Any, P: Any, y: Any, weight: Any, first: Any, stride: Any, width: Any, n_outputs: Any,
-    sizes: Any, theta: Any, gradient: Any, bound: Any, leak: Any, derivative: Any, workspace: Any,
+    sizes: Any, theta: Any, gradient: Any, bound: Any, leak: Any, derivative: Any, unit: Any,
+    factor: Any, parameters: Any, workspace: Any,
 ) -> None:  # fmt: skip
     """Add the gradient of the rows ``first : first + width``."""
     n_inputs, n_candidates = sizes[0], sizes[-1]
@@ -653,7 +665,8 @@ def _add_block(
     _mix(units, logits, mixture, pointer(P), start, n_candidates, n_outputs, stride, width)
     slope, size = mixture + n_outputs * width, n_outputs * width
     targets = y[first * n_outputs : (first + width) * n_outputs]
-    derivative(targets, workspace[mixture : mixture + size], workspace[slope : slope + size])
+    mixed, slopes = workspace[mixture : mixture + size], workspace[slope : slope + size]
+    derivative(targets, mixed, slopes, unit, factor, parameters)
     _unmix(
         units, logits, mixture, pointer(P), start, pointer(weight), first, n_candidates, n_outputs,
         stride, width,
@@ -672,15 +685,16 @@ def _scale(numbers: Any, size: Any, factor: Any) -> None:
 @njit(
     types.intp(
         *[_F] * 4, _INDEX, _INDEX, types.intp[::1], *[_F] * 5, types.float32, types.float32,
-        types.float32, derivative_type, _F, types.intp[::1], _INDEX, types.float64,
-        types.float64[::1],
+        types.float32, derivative_type, types.float64, types.float64, _D, _F, types.intp[::1],
+        _INDEX, types.float64, _D,
     ),
     cache=True, **_COMMON,
 )  # fmt: skip
 def train(
     X: Any, P: Any, y: Any, weight: Any, block: Any, n_outputs: Any, sizes: Any, theta: Any,
     gradient: Any, moments: Any, decay: Any, rates: Any, bound: Any, leak: Any, tolerance: Any,
-    derivative: Any, workspace: Any, order: Any, batches: Any, whole: Any, powers: Any,
+    derivative: Any, unit: Any, factor: Any, parameters: Any, workspace: Any, order: Any,
+    batches: Any, whole: Any, powers: Any,
 ) -> Any:  # fmt: skip
     """Train one network by Adam, over all rows or over batches; returns the number of steps taken.
 
@@ -697,7 +711,8 @@ def train(
     bound : bound on the logits, or 0 for none.
     leak : slope of the hidden units below zero: 0 is ReLU, 1 the identity.
     tolerance : training ends when the norm of the gradient with its decay is below it.
-    derivative : of the loss; see `derivative_type`.
+    derivative, unit, factor, parameters : of the loss; see `derivative_type`. P and y are in the
+        unit.
     workspace : ones, for the units, and for what stands behind them.
     order, batches : numbers of the blocks in the order in which they are met, cut into so many
         batches of as many blocks, one a step; after the last comes the first again.
@@ -714,7 +729,7 @@ def train(
             rows += width
             _add_block(
                 X, P, y, weight, first, block, width, n_outputs, sizes, theta, gradient, bound,
-                leak, derivative, workspace,
+                leak, derivative, unit, factor, parameters, workspace,
             )  # fmt: skip
         if whole > 0:
             _scale(pointer(gradient), theta.size, np.float32(whole / rows))
@@ -884,12 +899,27 @@ def evaluate(
 # -- Losses ------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=128)
-def compile_derivative(derivative: Callable[[Any, Any], Any]) -> Any:
+MOST_COMPILED = 24
+"""Derivatives that one process compiles; Numba never frees the 1.7 MiB that each of them takes."""
+
+
+@dataclass(frozen=True)
+class BlockDerivative:
+    """A loss as the kernel takes it: a function of a block, and the numbers that it is given.
+
+    interpreted : the derivative that the block calls, if it is not compiled.
+    """
+
+    block: Any
+    parameters: NDArray[np.float64]
+    interpreted: Callable[[Any, Any], Any] | None = None
+
+
+def compile_derivative(derivative: Callable[[Any, Any], Any]) -> BlockDerivative:
     """Make of a loss's derivative the function of a block that the kernel calls.
 
-    What Numba cannot compile runs as it is, on NumPy arrays in double precision and one thread at
-    a time.
+    What Numba cannot compile runs as it is, on NumPy arrays and one thread at a time. So does what
+    comes after `MOST_COMPILED` others.
     """
     function: Any = derivative
     if isinstance(derivative, partial) and not derivative.args:
@@ -897,41 +927,98 @@ def compile_derivative(derivative: Callable[[Any, Any], Any]) -> Any:
     if not isinstance(function, FunctionType):
         return _interpreted(derivative)
     try:
-        return _compiled(njit(error_model="numpy")(_of_two(function, derivative)))
+        extra = list(signature(derivative).parameters.values())[2:]
+        parameters = np.array([float(parameter.default) for parameter in extra])
+        block = _compiled_once(function, len(parameters))
     except Exception:  # of many kinds: Numba has assertions fail on code that it does not know
         return _interpreted(derivative)
+    return _interpreted(derivative) if block is None else BlockDerivative(block, parameters)
 
 
-def _of_two(function: FunctionType, derivative: Callable[[Any, Any], Any]) -> FunctionType:
-    """Make a function of (y, mu) alone: its parameters become defaults, in single precision.
+@dataclass(frozen=True)
+class _Source:
+    """All that decides what a function is compiled to: its code and the values it refers to."""
 
-    Numba knows no keyword-only arguments, so those turn into ordinary ones.
-    """
-    parameters = list(signature(derivative).parameters.values())[2:]
-    code = function.__code__
-    code = code.replace(co_argcount=2 + len(parameters), co_kwonlyargcount=0)
-    defaults = tuple(np.float32(parameter.default) for parameter in parameters)
-    return FunctionType(
-        code, function.__globals__, function.__name__, defaults, function.__closure__
-    )
+    code: CodeType
+    n_parameters: int
+    values: tuple[tuple[str, type, Hashable], ...]
+
+    @classmethod
+    def of(cls, function: FunctionType, n_parameters: int) -> _Source:
+        """Look up what the function refers to; its hash fails if a value has none."""
+        code, cells = function.__code__, function.__closure__ or ()
+        outside = {
+            name: cell.cell_contents for name, cell in zip(code.co_freevars, cells, strict=True)
+        }
+        known = {n: function.__globals__[n] for n in _names(code) if n in function.__globals__}
+        values = [(name, type(value), value) for name, value in (known | outside).items()]
+        return cls(code, n_parameters, tuple(values))
 
 
-def _compiled(scalar: Any) -> Any:
+def _names(code: CodeType) -> Iterator[str]:
+    """Names in a code and in the functions inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+_blocks: dict[_Source, Any] = {}
+"""What was compiled so far; None for code that Numba does not know."""
+_compiling = Lock()
+
+
+def _compiled_once(function: FunctionType, n_parameters: int) -> Any | None:
+    """The block of a function; functions of the same code and the same values share one."""
+    source = _Source.of(function, n_parameters)
+    with _compiling:
+        if source not in _blocks and len(_blocks) < MOST_COMPILED:
+            _blocks[source] = None
+            _blocks[source] = _compiled(function, n_parameters)
+        return _blocks.get(source)
+
+
+def _compiled(function: FunctionType, n_parameters: int) -> Any:
+    # Numba knows no keyword-only arguments, so those turn into ordinary ones.
+    code = function.__code__.replace(co_argcount=2 + n_parameters, co_kwonlyargcount=0)
+    plain = FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)
+    scalar = njit(error_model="numpy")(plain)
+
     @njit(derivative_type.signature, nogil=True, error_model="numpy")
-    def block(y: Any, mixture: Any, slope: Any) -> None:
+    def block(y: Any, mixture: Any, slope: Any, unit: Any, factor: Any, parameters: Any) -> None:
+        numbers = to_fixed_tuple(parameters, n_parameters)
         for i in range(slope.size):
-            slope[i] = scalar(y[i], mixture[i])
+            slope[i] = factor * scalar(unit * y[i], unit * mixture[i], *numbers)
 
     return block
 
 
-def _interpreted(derivative: Callable[[Any, Any], Any]) -> Any:
-    def call(y: Any, mixture: Any, slope: Any) -> None:
-        slope[:] = derivative(y.astype(np.float64), mixture.astype(np.float64))
+_called: WeakValueDictionary[int, BlockDerivative] = WeakValueDictionary()
+"""Derivatives that are interpreted, by a number that the kernel can carry."""
+_numbers = count()
+
+
+def _interpreted(derivative: Callable[[Any, Any], Any]) -> BlockDerivative:
+    made = BlockDerivative(_calling_block(), np.array([float(next(_numbers))]), derivative)
+    _called[int(made.parameters[0])] = made
+    return made
+
+
+def _call(y: Any, mixture: Any, slope: Any, unit: float, factor: float, number: float) -> None:
+    derivative = _called[int(number)].interpreted
+    assert derivative is not None
+    targets, predictions = (unit * array.astype(np.float64) for array in (y, mixture))
+    slope[:] = factor * derivative(targets, predictions)
+
+
+@cache
+def _calling_block() -> Any:
+    """The one block through which all interpreted derivatives are called."""
 
     @njit(derivative_type.signature)
-    def block(y: Any, mixture: Any, slope: Any) -> None:
+    def block(y: Any, mixture: Any, slope: Any, unit: Any, factor: Any, parameters: Any) -> None:
+        number = parameters[0]
         with objmode():
-            call(y, mixture, slope)
+            _call(y, mixture, slope, unit, factor, number)
 
     return block

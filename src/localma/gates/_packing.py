@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma.errors import InvalidInputError
+from localma.gates._parts import column_units, standard_scale
 
 Array = NDArray[np.floating]
 Float32 = NDArray[np.float32]
@@ -88,6 +89,7 @@ class Sample:
         weights sum to 1 / K; rows added to fill the last vector have weight zero.
     mean, scale : (p,) by which X was standardised.
     candidates : (M,) the order of the candidates.
+    unit : that of P and y, a power of two.
     """
 
     X: Float32
@@ -98,6 +100,7 @@ class Sample:
     mean: Float64
     scale: Float64
     candidates: NDArray[np.intp]
+    unit: float
 
 
 def pack(data: Data, rows: NDArray[np.intp] | None, block: int, standardize: bool) -> Sample:
@@ -111,7 +114,9 @@ def pack(data: Data, rows: NDArray[np.intp] | None, block: int, standardize: boo
             "rows, or folds that leave some."
         )
     share = data.weight[rows] / data.weight[rows].sum()
-    candidates = candidate_order(data.P[rows[:_CHUNK]])
+    first = rows[:_CHUNK]
+    candidates = candidate_order(data.P[first])
+    unit = unit_of(data.P[first], data.y[first], data.location)
     mean, scale = np.zeros(data.X.shape[1]), np.ones(data.X.shape[1])
     if standardize:
         mean, scale = _moments(data.X, rows, share)
@@ -124,17 +129,20 @@ def pack(data: Data, rows: NDArray[np.intp] | None, block: int, standardize: boo
         X=_pack((((data.X[b] - mean) / scale) for b in blocks), len(padded)),
         P=_pack(
             (
-                by_output(off_target(data.P[b][:, candidates], data.y[b], data.location))
+                by_output(off_target(data.P[b][:, candidates], data.y[b], data.location)) / unit
                 for b in blocks
             ),
             len(padded),
         ),
-        y=_pack((off_target(data.y[b], data.y[b], data.location) for b in blocks), len(padded)),
+        y=_pack(
+            (off_target(data.y[b], data.y[b], data.location) / unit for b in blocks), len(padded)
+        ),
         weight=weight,
         block=block,
         mean=mean,
         scale=scale,
         candidates=candidates,
+        unit=unit,
     )
 
 
@@ -146,6 +154,19 @@ def off_target(values: Array, y: Array, location: bool) -> Array:
     if not location:
         return values
     return values - (y[:, np.newaxis] if values.ndim == 3 else y)
+
+
+def unit_of(P: Array, y: Array, location: bool) -> float:
+    """Unit in which predictions (n, M, K) and targets (n, K) are at most about one.
+
+    A power of two, which changes no digit. Single precision ends at 1e38, and the square of a
+    target must fit as well.
+
+    >>> unit_of(np.array([[[3e20]]]), np.array([[0.0]]), location=True) == 2.0**68
+    True
+    """
+    sizes = [np.abs(off_target(values, y, location)).max(initial=0.0) for values in (P, y)]
+    return float(column_units(np.array(sizes)[:, np.newaxis])[0])
 
 
 def by_output(P: Array) -> Array:
@@ -173,8 +194,7 @@ def candidate_order(P: Array) -> NDArray[np.intp]:
 def _moments(X: Array, rows: NDArray[np.intp], share: Float64) -> tuple[Float64, Float64]:
     """Weighted mean and standard deviation of each column; a constant one has scale one."""
     chunks = [slice(first, first + _CHUNK) for first in range(0, len(rows), _CHUNK)]
-    mean = np.sum([share[c] @ X[rows[c]] for c in chunks], axis=0)
-    variance = np.sum([share[c] @ (X[rows[c]] - mean) ** 2 for c in chunks], axis=0)
-    scale = np.sqrt(variance)
-    constant = scale <= 1e-10 * np.abs(mean)  # what rounding leaves of a constant column
-    return mean, np.where(constant | (scale == 0.0), 1.0, scale)
+    unit = column_units(X[rows[chunks[0]]])
+    mean = np.sum([share[c] @ (X[rows[c]] / unit) for c in chunks], axis=0)
+    variance = np.sum([share[c] @ (X[rows[c]] / unit - mean) ** 2 for c in chunks], axis=0)
+    return mean * unit, standard_scale(mean, variance, unit)

@@ -35,15 +35,35 @@ def moments(X: Any, rows: Rows | None, weight: Array) -> tuple[Float64, Float64]
     X : (n, p), of which some rows; weight : (rows,) theirs.
     """
     known: Moments = (0.0, np.zeros(X.shape[1]), np.zeros(X.shape[1]))
-    at = 0
+    at, unit = 0, np.ones(X.shape[1])
     for part in row_slices(len(weight), rows, X.shape[1]):
         x = np.asarray(X[part], dtype=np.float64)
+        if at == 0:
+            unit = column_units(x)
+        x = x / unit
         known = add_moments(known, x, weight[at : at + len(x)])
         at += len(x)
     total, mean, squares = known
-    scale = np.sqrt(squares / total)
+    return mean * unit, standard_scale(mean, squares / total, unit)
+
+
+def column_units(x: Array) -> Float64:
+    """Power of two near the largest number of each column: (n, p) -> (p,).
+
+    Squares of what is divided by it neither overflow nor vanish, and no digit changes.
+
+    >>> column_units(np.array([[3.0, 1e20], [-5.0, 2e20]])).tolist() == [4.0, 2.0**67]
+    True
+    """
+    _, exponents = np.frexp(np.abs(x).max(axis=0, initial=0.0))
+    return np.ldexp(1.0, exponents - 1)
+
+
+def standard_scale(mean: Float64, variance: Float64, unit: Float64) -> Float64:
+    """Standard deviations, given moments in a unit; one for a constant column: (p,)."""
+    scale = np.sqrt(variance)
     constant = scale <= 1e-10 * np.abs(mean)  # what rounding leaves of a constant column
-    return mean, np.where(constant | (scale == 0.0), 1.0, scale)
+    return np.where(constant | (scale == 0.0), 1.0, scale * unit)
 
 
 Moments = tuple[float, Float64, Float64]

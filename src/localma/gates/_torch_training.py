@@ -33,14 +33,13 @@ Array = NDArray[np.floating]
 LEAST_HELD_OUT = 10
 """Fewer rows than this judge no better than chance."""
 
-_LARGEST = float(np.finfo(np.float32).max)
-
 
 @dataclass(frozen=True)
 class Task:
     """What is learnt: inputs of n rows, P (n, M, K), y (n, K), share (n,) summing to one.
 
     loss_scale : the c by which the loss is divided.
+    unit : that in which P and y reach the network, so that they fit single precision.
     """
 
     inputs: Inputs
@@ -49,11 +48,22 @@ class Task:
     share: Array
     loss: Loss
     loss_scale: float
+    unit: float = 1.0
 
     def risk(self, weights: Array, rows: Rows) -> float:
         """Mean loss of some rows under their weights (rows, M)."""
         mixture = local_average(weights, self.P[rows])
         return empirical_risk(self.loss, self.y[rows], mixture, self.share[rows])
+
+    def slope(self, y: torch.Tensor, mixture: torch.Tensor) -> torch.Tensor:
+        """Derivative of the scaled loss by a mixture in the unit: (n, K), of its type and device.
+
+        The loss itself sees targets and predictions in their own unit, in double precision.
+        """
+        where = torch.device("cpu") if mixture.device.type == "mps" else mixture.device
+        targets, predictions = (self.unit * x.to(where).double() for x in (y, mixture))
+        slope = derivative(self.loss, targets, predictions) * (self.unit / self.loss_scale)
+        return slope.to(mixture)
 
 
 @dataclass(frozen=True)
@@ -193,17 +203,17 @@ class Trainer:
         logits = self.network(send_to_device(task.inputs.batch(rows), device), len(rows))
         P, y = (
             torch.as_tensor(
-                off_target(values[rows], task.y[rows], task.loss.location),
+                off_target(values[rows], task.y[rows], task.loss.location) / task.unit,
                 dtype=torch.float32,
                 device=device,
             )
             for values in (task.P, task.y)
         )
         mixture = torch.einsum("nm,nmk->nk", torch.softmax(logits, dim=1), P)
-        weight = n_batches * task.share[rows, np.newaxis] / task.y.shape[1] / task.loss_scale
-        weight = torch.as_tensor(np.minimum(weight, _LARGEST), dtype=torch.float32, device=device)
-        slope = derivative(task.loss, y, mixture.detach())
-        self.accelerator.backward(mixture, gradient=slope * weight)
+        weight = n_batches * task.share[rows, np.newaxis] / task.y.shape[1]
+        slope = task.slope(y, mixture.detach())
+        slope = slope * torch.as_tensor(weight, dtype=torch.float32, device=device)
+        self.accelerator.backward(mixture, gradient=slope)
         self.accelerator.unscale_gradients()
         self._shrink()
 

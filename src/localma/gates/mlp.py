@@ -47,6 +47,11 @@ FULL_STEPS = 800
 """Steps of a training over all rows where none are asked for."""
 
 
+LARGEST_DECAY = 1e12
+"""Weight decay per unit of the loss beyond which the loss counts for nothing; its square is finite
+in single precision."""
+
+
 class MLPGate(Gate):
     """Local weights: a softmax over a network of ReLU layers, the paper's ``w(x)``.
 
@@ -388,7 +393,8 @@ class MLPGate(Gate):
 
     def _decay(self, network: Network) -> Float32:
         """What Adam's gradient of the scaled loss gets per unit of each parameter."""
-        decay = np.full(network.n_parameters, self.weight_decay / self.loss_scale_)
+        pull = min(self.weight_decay / self.loss_scale_, LARGEST_DECAY)
+        decay = np.full(network.n_parameters, pull)
         decay[: network.output_bias.start] += 2.0 * self.shrinkage
         return decay.astype(np.float32)
 

@@ -17,7 +17,7 @@ from localma.errors import FileFormatError, InvalidInputError, unknown_name
 from localma.folds import Fold
 from localma.frames import n_rows
 from localma.gates._anchor import anchor_and_scale, floored
-from localma.gates._packing import check_weight
+from localma.gates._packing import check_weight, unit_of
 from localma.gates.base import Gate, arrays_below
 from localma.losses import Loss
 
@@ -268,11 +268,12 @@ class TorchGate(Gate):
         torch_training = _torch_training()
         seed = self._seed()
         order = _order(X, P, y, share)
+        unit = unit_of(P[order], y[order], loss.location)
         ranks = torch_training.split(len(order), self.validation_fraction, seed)
         train, held_out = (order[part] for part in ranks)
         # The loss is a mean over the rows that train, or shrinkage would grow with those held out.
         share = share / share[train].sum()
-        task = torch_training.Task(self._inputs(X), P, y, share, loss, self.loss_scale_)
+        task = torch_training.Task(self._inputs(X), P, y, share, loss, self.loss_scale_, unit)
         accelerator = torch_training.make_accelerator(self.device, self.mixed_precision)
         network, output = torch_training.start(
             self.module, task.inputs, train[:2], self.global_weights_, seed
@@ -368,9 +369,12 @@ _ORDERED_ROWS = 1024
 def _order(X: Any, P: Array, y: Array, share: Array) -> NDArray[np.intp]:
     """Rows with weight, in an order that their numbers determine, whatever order they came in.
 
-    Nor does the order of the candidates play a part.
+    Nor does the order of the candidates play a part, or the unit or level of the target.
     """
-    numbers = [share[:, np.newaxis], y, np.sort(P, axis=1).reshape(len(P), -1)]
+    kept = P[share > 0.0]
+    level, unit = kept.mean(), kept.std() or 1.0
+    sizes = ((values - level) / unit for values in (y, np.sort(P, axis=1).reshape(len(P), -1)))
+    numbers = [share[:, np.newaxis], *sizes]
     if isinstance(X, np.ndarray) and X.dtype.kind in "biuf":
         numbers.append(X.reshape(len(X), -1))
     key = np.zeros(len(P))
