@@ -33,17 +33,20 @@ from localma.candidates.outputs import Task
 from localma.cautions import Caution, warn
 from localma.combine import local_average
 from localma.errors import InvalidInputError, unknown_name
-from localma.features import GateFeatures
+from localma.features import GateFeatures, refuse_dates
 from localma.folds import Fold, count_groups, make_folds, number_groups
 from localma.frames import (
     CONTAINERS,
     check_names_differ,
     check_rows_and_columns,
     column_names,
+    holds_dates,
     is_table,
     n_rows,
     named_columns,
     readable_tensor,
+    unmasked,
+    without_mask,
 )
 from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate
 from localma.losses import (
@@ -138,13 +141,14 @@ class _LocalMA(BaseEstimator):
         self.loss_ = get_loss(self.loss)
         random = check_random_state(self.random_state)
         gate = self._make_gate(random)
+        y = without_mask(y, "y")
         outputs = OutputNames.of_target(y)
         y = self._check_target(readable_tensor(y))  # first, since it forgets the names of features
         X = self._check_inputs(X, reset=True, gate=gate)
         _check_rows(n_rows(X), len(y))
         check_same_index(predictions, X)
         if sample_weight is not None:
-            sample_weight = readable_tensor(sample_weight)
+            sample_weight = readable_tensor(without_mask(sample_weight, "sample_weight"))
             sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
             if not sample_weight.any():
                 raise InvalidInputError(
@@ -334,13 +338,15 @@ class _LocalMA(BaseEstimator):
             check_is_fitted(self)
             gate = self.gate_
         check_rows_and_columns(X)
-        X = readable_tensor(X)
+        X = readable_tensor(unmasked(X))
         if gate.raw_inputs and not is_table(X):
             if reset:
                 self.__dict__.pop("n_features_in_", None)
             return X
         check_names_differ(X)
         if self.gate_features is None and column_names(X) is None:
+            if gate.needs_inputs:
+                refuse_dates(X)
             return validate_data(self, X, reset=reset)
         return validate_data(self, X, reset=reset, skip_check_array=True)
 
@@ -533,8 +539,9 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, predictions: Any = None) -> float:
         """Coefficient of determination R^2 of the prediction; arguments as in `predict`."""
-        y = self._outputs().arranged(y, "y")
-        return float(r2_score(y, self.predict(X, predictions), sample_weight=sample_weight))
+        y = self._outputs().arranged(without_mask(y, "y"), "y")
+        weight = without_mask(sample_weight, "sample_weight")
+        return float(r2_score(y, self.predict(X, predictions), sample_weight=weight))
 
     def _check_target(self, y: Any) -> Array:
         _refuse_labels(y)
@@ -623,7 +630,8 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, predictions: Any = None) -> float:
         """Mean accuracy of the predicted classes; arguments as in `predict`."""
-        return float(accuracy_score(y, self.predict(X, predictions), sample_weight=sample_weight))
+        y, weight = without_mask(y, "y"), without_mask(sample_weight, "sample_weight")
+        return float(accuracy_score(y, self.predict(X, predictions), sample_weight=weight))
 
     def _check_target(self, y: Any) -> NDArray[Any]:
         check_no_label_missing(y)
@@ -657,7 +665,13 @@ def _check_rows(n_inputs: int, n_targets: int) -> None:
 
 
 def _refuse_labels(y: Any) -> None:
-    first = next(np.asarray(y).flat, None)
+    values = np.asarray(y)
+    if holds_dates(values):
+        raise InvalidInputError(
+            f"LocalMARegressor needs a target of numbers; received dates such as "
+            f"{str(values.flat[0])!r}. Turn y into numbers, such as days since a fixed date."
+        )
+    first = next(values.flat, None)
     if isinstance(first, str):
         raise InvalidInputError(
             f"LocalMARegressor needs a target of numbers; received labels such as {str(first)!r}. "

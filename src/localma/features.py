@@ -20,6 +20,7 @@ from localma.frames import (
     column_values,
     dense,
     drop_columns,
+    holds_dates,
     is_table,
     n_rows,
     pick_columns,
@@ -161,6 +162,7 @@ class GateFeatures:
                 + ". Add columns that describe the inputs, pass gate_features=, or choose "
                 "gate='global', which needs none."
             )
+        refuse_dates(selected)
         if checked:
             kept = selected.dtype in _FLOATS or (self.raw and selected.dtype.kind in "biu")
             return selected if kept else selected.astype(np.float64)
@@ -168,7 +170,7 @@ class GateFeatures:
         dtype = "numeric" if self.raw else _FLOATS
         try:
             values = dense(selected)
-            if values.dtype.kind in "mM":
+            if holds_dates(values):
                 raise TypeError("dates and durations")
             return np.asarray(check_array(values, dtype=dtype, input_name="X"))
         except (ValueError, TypeError) as error:
@@ -181,6 +183,18 @@ class GateFeatures:
                 "gate_features=TableEncoder(), which encodes categories, dates and missing "
                 "values, a list of numeric columns, or any other transformer."
             ) from error
+
+
+def refuse_dates(X: Any) -> None:
+    """Refuse an array or a list of dates or durations, which a gate would take for numbers.
+
+    >>> refuse_dates(np.zeros((3, 2)))
+    """
+    if holds_dates(X):
+        raise InvalidInputError(
+            "The gate needs numbers, and X holds dates or durations. Pass a data frame and "
+            "gate_features=TableEncoder(), which encodes dates, or turn them into numbers."
+        )
 
 
 def _has_no_column(selected: Any) -> bool:

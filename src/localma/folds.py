@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, check_cv
 
 from localma.errors import InvalidInputError
+from localma.frames import without_mask
 
 Rows = NDArray[np.intp]
 Fold = tuple[Rows, Rows]
@@ -65,7 +66,7 @@ def number_groups(groups: Any, n: int) -> Rows:
     >>> number_groups(["ward 2", "ward 1", "ward 2"], 3).tolist()
     [1, 0, 1]
     """
-    given = np.asarray(groups)
+    given = np.asarray(without_mask(groups, "groups"))
     if given.shape != (n,):
         raise InvalidInputError(
             f"groups must say for each of the {n} rows what it belongs to; received an array of "

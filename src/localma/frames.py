@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, timedelta
 from difflib import get_close_matches
 from numbers import Real
 from typing import Any
@@ -104,6 +105,83 @@ def _named_twice(names: Iterable[Any]) -> InvalidInputError:
         f"Columns of a data frame must have different names; {', '.join(map(repr, twice))} "
         f"{'is' if len(twice) == 1 else 'are'} there more than once: rename them."
     )
+
+
+def unmasked(values: Any) -> Any:
+    """Turn a NumPy masked array into a plain one, in which masked values are missing: NaN or None.
+
+    Lists of masked arrays, and lists that hold `np.ma.masked`, become plain ones too. Everything
+    else passes as it is.
+
+    >>> unmasked(np.ma.array([1, 999], mask=[False, True])).tolist()
+    [1.0, nan]
+    """
+    if isinstance(values, list | tuple):
+        if any(isinstance(row, np.ma.MaskedArray) for row in values):
+            return [None if row is np.ma.masked else unmasked(row) for row in values]
+        return values
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    if not np.ma.is_masked(values):
+        return values.data
+    dtype, missing = _MISSING.get(values.dtype.kind, (object, None))
+    plain = values.data.astype(values.dtype if dtype is None else dtype)
+    plain[np.ma.getmaskarray(values)] = missing
+    return plain
+
+
+_MISSING: dict[str, tuple[type | None, float | str]] = {
+    **dict.fromkeys("biu", (np.float64, np.nan)),
+    **dict.fromkeys("fc", (None, np.nan)),
+    **dict.fromkeys("mM", (None, "NaT")),
+}
+"""For each kind of values, the type that can hold a missing one, if it is another, and that one."""
+
+
+def without_mask(values: Any, name: str) -> Any:
+    """Values as they are, without a mask that hides none of them; refuse one that hides some.
+
+    name : what errors call them, such as "y"; every row needs a value of it.
+
+    >>> without_mask(np.ma.array([1.0, 2.0]), "y").tolist()
+    [1.0, 2.0]
+    """
+    if not isinstance(values, np.ma.MaskedArray | list | tuple):
+        return values
+    hidden = _masked_rows(values)
+    if len(hidden):
+        raise InvalidInputError(
+            f"{name} is masked in {len(hidden)} of {len(values)} rows, first in row {hidden[0]}. A "
+            "masked value is missing, and every row needs one. Leave those rows out, or fill them."
+        )
+    return unmasked(values)
+
+
+def _masked_rows(values: np.ma.MaskedArray[Any, Any] | Sequence[Any]) -> NDArray[np.intp]:
+    if isinstance(values, np.ma.MaskedArray):
+        mask = np.atleast_1d(np.ma.getmaskarray(values))
+        return np.flatnonzero(mask.any(axis=tuple(range(1, mask.ndim))))
+    arrays = (isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in values)
+    return np.flatnonzero(np.fromiter(arrays, dtype=bool))
+
+
+def holds_dates(X: Any) -> bool:
+    """Whether an array or a list holds dates or durations, which are no numbers.
+
+    >>> holds_dates(np.array([["2024-05-31"]], dtype="datetime64[D]")), holds_dates(np.ones((2, 1)))
+    (True, False)
+    """
+    if isinstance(X, list | tuple):
+        first = X[0] if len(X) else ()
+        return any(isinstance(v, _DATES) for v in (first if isinstance(first, list) else [first]))
+    if not isinstance(X, np.ndarray):
+        return False
+    return X.dtype.kind in "mM" or (
+        X.dtype.kind == "O" and any(isinstance(value, _DATES) for value in X.flat)
+    )
+
+
+_DATES = (date, timedelta, np.datetime64, np.timedelta64)
 
 
 def take_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
@@ -212,7 +290,7 @@ def dense(X: Any) -> NDArray[Any]:
     if issparse(X):
         return np.asarray(X.toarray())
     frame = _as_frame(X)
-    return np.asarray(readable_tensor(X) if frame is None else frame.to_numpy())
+    return np.asarray(readable_tensor(unmasked(X)) if frame is None else frame.to_numpy())
 
 
 def positions_of(X: Any, columns: Sequence[ColumnKey]) -> list[int]:

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import boxcox, xlogy
 
 from localma.errors import InvalidInputError, unknown_name
+from localma.frames import without_mask
 
 Array = NDArray[np.floating]
 
@@ -678,6 +679,7 @@ def check_targets(loss: Loss, y: Array) -> None:
 
     >>> check_targets(poisson(), np.array([0.0, 3.0]))
     """
+    y = without_mask(y, "y")
     if _all_inside(loss.target, y):
         return
     inside = loss.target.contains(y)
@@ -703,6 +705,7 @@ def check_predictions(loss: Loss, P: Array, names: Sequence[str] | None = None) 
 
     >>> check_predictions(poisson(), np.array([[0.0, 3.0]]))
     """
+    P = without_mask(P, "predictions")
     bounded = isfinite(loss.prediction.low) and isfinite(loss.prediction.high)
     slack = PROBABILITY_ROUNDING if bounded else 0.0
     if _all_inside(loss.prediction, P, slack):

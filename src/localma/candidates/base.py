@@ -19,7 +19,7 @@ from localma.candidates.labels import Labels, as_labels
 from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import Array, Rows, Task, as_prediction, check_not_reordered
 from localma.errors import CandidateError, InvalidInputError, LocalMAError
-from localma.frames import ColumnKey, checked_columns, n_rows, pick_columns, take_rows
+from localma.frames import ColumnKey, checked_columns, n_rows, pick_columns, take_rows, unmasked
 from localma.imports import import_name, import_object
 from localma.progress import bar
 
@@ -174,6 +174,7 @@ class Candidate(ABC):
         """Predictions of one batch of rows after the other; parameters as in `predict`."""
         if task == "classification" and self.classes is None:
             self.check_task(task, name)
+        X = unmasked(X)
         n = n_rows(X)
         if n == 0:
             raise InvalidInputError(f"Candidate {name!r} needs a row to predict; X has none.")

@@ -28,7 +28,14 @@ from localma.candidates.outputs import (
     stacked,
 )
 from localma.errors import InvalidInputError
-from localma.frames import LARGE_ROWS, column_names, column_values, dense, readable_tensor
+from localma.frames import (
+    LARGE_ROWS,
+    column_names,
+    column_values,
+    dense,
+    readable_tensor,
+    unmasked,
+)
 
 
 def read_predictions(
@@ -199,7 +206,9 @@ def _check_rows(values: Any, n: int, what: str) -> None:
 
 def _columns(predictions: Any) -> list[Any]:
     try:
-        P = np.asanyarray(readable_tensor(predictions))  # which keeps a mask
+        listed = isinstance(predictions, list | tuple)
+        plain = unmasked(predictions) if listed else readable_tensor(predictions)
+        P = np.asanyarray(plain)  # which keeps a mask, refused under the name of its candidate
     except ValueError as error:
         raise InvalidInputError(
             f"predictions must have shape (n, M) or (n, M, K); received rows of unequal length "

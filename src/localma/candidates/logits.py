@@ -26,6 +26,7 @@ from localma.candidates.batches import BatchSize
 from localma.candidates.labels import listed
 from localma.candidates.outputs import Array, Task
 from localma.errors import InvalidInputError
+from localma.frames import without_mask
 
 Activation = Literal["softmax", "sigmoid"]
 
@@ -213,10 +214,10 @@ def fit_temperature(logits: Any, labels: Any) -> float:
 
 
 def _checked_sample(logits: Any, labels: Any) -> tuple[Array, NDArray[np.intp]]:
-    z = np.asarray(logits, dtype=np.float64)
+    z = np.asarray(without_mask(logits, "logits"), dtype=np.float64)
     if z.ndim == 1 or z.shape[1:] == (1,):
         z = np.column_stack([np.zeros(len(z)), z.reshape(len(z))])
-    codes = np.asarray(labels)
+    codes = np.asarray(without_mask(labels, "labels"))
     whole = codes.dtype.kind in "biu" and codes.shape == z.shape[:1] and z.ndim == 2
     if not whole or len(z) == 0 or codes.min() < 0 or codes.max() >= z.shape[1]:
         raise InvalidInputError(
@@ -232,7 +233,7 @@ def _checked_sample(logits: Any, labels: Any) -> tuple[Array, NDArray[np.intp]]:
 
 def _codes(y: Any, classes: list[Any]) -> NDArray[np.intp]:
     places = {label: place for place, label in enumerate(classes)}
-    labels = np.asarray(y).tolist()
+    labels = np.asarray(without_mask(y, "y")).tolist()
     strange = [label for label in dict.fromkeys(labels) if label not in places]
     if strange:
         raise InvalidInputError(

@@ -35,6 +35,8 @@ from localma.frames import (
     n_rows,
     positions_of,
     take_rows,
+    unmasked,
+    without_mask,
 )
 
 Mask = NDArray[np.bool_]
@@ -143,6 +145,7 @@ class Pool:
         covered : (n,) bool
             The rows for which every CrossFitted has an out-of-fold prediction.
         """
+        X, y = unmasked(X), without_mask(y, "y")
         covered = np.ones(n_rows(X), dtype=bool)
         if not self.has_own_models:
             return self, {}, covered
@@ -202,6 +205,7 @@ class Pool:
         P : (n, M) for one output; (n, M, K) for several, and for classification, where the last
             axis follows `classes`.
         """
+        X = unmasked(X)
         if not self._warned:
             self._warn_of_unknown_classes()
         given = given or {}

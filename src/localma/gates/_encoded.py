@@ -20,7 +20,7 @@ from localma.errors import FileFormatError, InvalidInputError
 from localma.folds import Fold
 from localma.frames import n_rows
 from localma.gates._frozen import FrozenFeatures
-from localma.gates.base import Gate, Job, arrays_below
+from localma.gates.base import Gate, Job, arrays_below, plain_arrays
 from localma.gates.mlp import MLPGate
 from localma.gates.module import TorchGate
 from localma.losses import Loss
@@ -127,6 +127,7 @@ class EncodedGate(Gate):
     def predict_weights(self, X: Any) -> Array:
         """Weights of each row: (n, M), non-negative, summing to one."""
         check_is_fitted(self)
+        X, *_ = plain_arrays(X)
         if n_rows(X) == 0:
             return np.empty((0, len(self.global_weights_)))
         return self.inner_.predict_weights(self._inputs(self._rows(X, fitting=False)))
@@ -168,6 +169,7 @@ class EncodedGate(Gate):
     def _start(self, X: Any, P: Array, y: Array, sample_weight: Array | None) -> Sample:
         """Begin a fit: what was opened before stays only if no parameter has changed."""
         self._check_parameters()
+        X, P, y, sample_weight = plain_arrays(X, P, y, sample_weight)
         self.fingerprint_ = self._fingerprint()
         if self.frozen:
             self._opened = self._open_features()

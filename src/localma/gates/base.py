@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, clone
 from localma.combine import local_average
 from localma.errors import InvalidInputError
 from localma.folds import Fold
-from localma.frames import take_rows
+from localma.frames import take_rows, without_mask
 from localma.losses import Loss
 
 Array = NDArray[np.floating]
@@ -99,6 +99,7 @@ class Gate(BaseEstimator, ABC):
 
     def average(self, X: Array, P: Array) -> Array:
         """Predictions averaged with the weights of each row: (n, p), (n, M[, K]) -> (n[, K])."""
+        X, P, *_ = plain_arrays(X, P)
         return local_average(self.predict_weights(X), P)
 
     def support(self, X: Array) -> Array:
@@ -158,8 +159,24 @@ def arrays_below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, N
     }
 
 
+def plain_arrays(X: Any, P: Any = None, y: Any = None, sample_weight: Any = None) -> list[Any]:
+    """The same as plain arrays; refuse those whose masks hide values, which a gate would read."""
+    arrays = {"X": X, "P": P, "y": y, "sample_weight": sample_weight}
+    return [without_mask(values, name) for name, values in arrays.items()]
+
+
+def check_numbers(X: Any) -> None:
+    """Refuse inputs that are no numbers, such as dates, which NumPy would convert silently."""
+    if X.dtype.kind not in "biuf":
+        raise InvalidInputError(
+            f"Inputs of a gate must be real numbers; received dtype {X.dtype}. Convert them first, "
+            "for example with TableEncoder."
+        )
+
+
 def check_inputs(gate: Gate, X: Array) -> None:
     """Refuse inputs of another width than those on which the gate was fitted."""
+    check_numbers(X)
     p = gate.n_features_in_
     if X.ndim != 2 or X.shape[1] != p:
         raise InvalidInputError(

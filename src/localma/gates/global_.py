@@ -18,7 +18,7 @@ from localma.folds import Fold
 from localma.gates._blas_threads import one_blas_thread
 from localma.gates._row_blocks import RowBlocks
 from localma.gates._simplex import Problem, Solution, minimise
-from localma.gates.base import Gate
+from localma.gates.base import Gate, plain_arrays
 from localma.losses import Loss
 
 Array = NDArray[np.floating]
@@ -93,6 +93,7 @@ class GlobalGate(Gate):
     ) -> Self:
         """Find the weights; the inputs X and `global_weights` play no part. See `Gate.fit`."""
         tol = self._tolerance(loss)
+        _, P, y, sample_weight = plain_arrays(None, P, y, sample_weight)
         P, y, share = _weighted_rows(P, y, sample_weight)
         with one_blas_thread() as threads:
             problem = Problem(RowBlocks(P, threads), y, share, loss)
@@ -115,6 +116,7 @@ class GlobalGate(Gate):
     def average(self, X: Array, P: Array) -> Array:
         """Predictions averaged with the weights: (n, M[, K]) -> (n[, K]); X plays no part."""
         check_is_fitted(self)
+        _, P, *_ = plain_arrays(None, P)
         return global_average(self.weights_, P)
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:

@@ -38,7 +38,7 @@ from localma.gates._packing import (
     pack,
 )
 from localma.gates._stack import Part, Stack
-from localma.gates.base import Gate, Job, check_inputs
+from localma.gates.base import Gate, Job, check_inputs, check_numbers, plain_arrays
 from localma.losses import Loss
 
 Array = NDArray[np.floating]
@@ -250,6 +250,8 @@ class MLPGate(Gate):
         sample_weight: Array | None,
     ) -> None:
         """Fit a gate to each job, over all rows or over mini-batches of them."""
+        X, P, y, sample_weight = plain_arrays(X, P, y, sample_weight)
+        check_numbers(X)
         for gate in gates:
             gate._check_parameters()
         if gates and self.batch_rows(len(y)) is None:
@@ -351,6 +353,7 @@ class MLPGate(Gate):
 
     def _evaluate(self, X: Array, P: Array | None = None) -> Array:
         check_is_fitted(self)
+        X, P, *_ = plain_arrays(X, P)
         check_inputs(self, X)
         return evaluate(self._stack(), X, P=P, n_jobs=self.n_jobs)
 

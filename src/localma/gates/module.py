@@ -18,7 +18,7 @@ from localma.folds import Fold
 from localma.frames import n_rows
 from localma.gates._anchor import anchor_and_scale, floored
 from localma.gates._packing import check_weight, unit_of
-from localma.gates.base import Gate, arrays_below
+from localma.gates.base import Gate, arrays_below, plain_arrays
 from localma.losses import Loss
 
 if TYPE_CHECKING:
@@ -191,6 +191,7 @@ class TorchGate(Gate):
         or a `datasets.Dataset`. An item of a data set is an input: it holds no target.
         """
         self._check_parameters()
+        X, P, y, sample_weight = plain_arrays(X, P, y, sample_weight)
         weight = _check_sample(X, P, y, sample_weight)
         kept = weight > 0.0
         anchor, scale = anchor_and_scale(P[kept], y[kept], weight[kept], loss, global_weights)
@@ -206,6 +207,7 @@ class TorchGate(Gate):
     def predict_weights(self, X: Any) -> Array:
         """Weights of each row: n rows -> (n, M), non-negative, summing to one."""
         check_is_fitted(self)
+        X, *_ = plain_arrays(X)
         n = n_rows(X)
         if self.network_ is None or n == 0:
             return np.tile(self.global_weights_, (n, 1))

@@ -30,7 +30,7 @@ from localma.gates._held_out import HeldOut, Labelled, Point, train_path
 from localma.gates._mixed import MixedGates
 from localma.gates._support import Fading, Support
 from localma.gates._verdict import verdict
-from localma.gates.base import Gate, arrays_below, check_inputs
+from localma.gates.base import Gate, arrays_below, check_inputs, plain_arrays
 from localma.gates.mlp import MLPGate
 from localma.losses import Loss
 from localma.selection import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row
@@ -155,6 +155,7 @@ class ShrunkGate(Gate):
         groups, and folds that are made here keep groups whole.
         """
         self._check_parameters()
+        X, P, y, sample_weight = plain_arrays(X, P, y, sample_weight)
         random = check_random_state(self.random_state)
         numbers = None if groups is None else number_groups(groups, len(y))
         data = Labelled.of(X, P, y, sample_weight, loss, numbers)
@@ -300,6 +301,7 @@ class ShrunkGate(Gate):
 
     def _evaluate(self, mixed: MixedGates, X: Any, P: Array | None = None) -> Array:
         """Weights of a mixture, faded, or the predictions averaged with them."""
+        X, P, *_ = plain_arrays(X, P)
         if self.n_features_in_ and isinstance(X, np.ndarray) and mixed.stack is not None:
             check_inputs(self, X)
             threads = getattr(self.base, "n_jobs", None)

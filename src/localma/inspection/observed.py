@@ -19,7 +19,7 @@ from localma.combine import global_average, local_average, row_losses
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.folds import count_groups, number_groups
-from localma.frames import n_rows, take_rows
+from localma.frames import n_rows, take_rows, unmasked, without_mask
 from localma.gates import ShrunkGate
 from localma.inspection.columns import Feature, read_features
 from localma.losses import check_predictions, check_targets
@@ -237,6 +237,7 @@ def observe(
     (20, 1)
     """
     check_is_fitted(model)
+    X = unmasked(X)
     n = n_rows(X)
     if n == 0:
         raise InvalidInputError("There is nothing to look at: X has 0 rows; pass at least one.")
@@ -254,6 +255,7 @@ def observe(
 
 
 def _weight(sample_weight: Any, n: int) -> Array:
+    sample_weight = without_mask(sample_weight, "sample_weight")
     if not np.any(sample_weight):
         raise InvalidInputError(
             f"Some row must have a positive sample weight; all {n} are zero. Leave it out for "
@@ -264,6 +266,7 @@ def _weight(sample_weight: Any, n: int) -> Array:
 
 
 def _target(model: Model, y: Any, n: int) -> NDArray[Any]:
+    y = without_mask(y, "y")
     target = np.asarray(model._outputs().arranged(y, "y"))
     check_consistent_length(np.empty(n), target)
     if isinstance(model, LocalMAClassifier):
