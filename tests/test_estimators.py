@@ -758,7 +758,9 @@ class TestBadInput:
 
     def test_a_failed_fit_leaves_the_parameters(self, absolute):
         X, y = absolute
-        model = LocalMARegressor({"left": left, "right": right}, gate=QUICK, loss="poisson")
+        model = LocalMARegressor(
+            {"left": left, "right": right}, gate=QUICK, loss="poisson", random_state=0
+        )
         with pytest.raises(InvalidInputError):
             model.fit(X, -y)
         assert model.set_params(loss="squared_error").fit(X, y).score(X, y) > 0.5

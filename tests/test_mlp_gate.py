@@ -427,6 +427,7 @@ class TestOwnLoss:
         assert len({id(one.block) for one in blocks}) == 1
         assert [one.parameters.tolist() for one in blocks] == [[0.5], [1.0], [2.0]]
 
+    @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs Linux")
     @pytest.mark.parametrize(
         ("derivative", "most"),
         [

@@ -161,7 +161,7 @@ def _squared_error_value(y: Array, mu: Array) -> Array:
 
 def _squared_error_derivative(y: Array, mu: Array) -> Array:
     difference = mu - y
-    return difference + difference  # not 2 * difference: Numba would widen float32
+    return difference + difference  # of the type of the difference
 
 
 def squared_error() -> Loss:
