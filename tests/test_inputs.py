@@ -136,9 +136,7 @@ class TestMasks:
             received = list(P)
         elif form == "classes":
             received, task, classes = masked(np.full((60, 2, 2), 0.5)), "classification", [0, 1]
-        with pytest.raises(
-            CandidateError, match=r"'candidate_0' (masked|returned NaN in 1)"
-        ):
+        with pytest.raises(CandidateError, match=r"'candidate_0' (masked|returned NaN in 1)"):
             Pool.from_predictions(received, n_rows=60, task=task, classes=classes)
 
     def test_masked_predictions_are_refused_at_fit_and_at_prediction(self):

@@ -206,8 +206,9 @@ def _check_rows(values: Any, n: int, what: str) -> None:
 
 def _columns(predictions: Any) -> list[Any]:
     try:
-        listed = isinstance(predictions, list | tuple)
-        plain = unmasked(predictions) if listed else readable_tensor(predictions)
+        plain = readable_tensor(predictions)
+        if isinstance(plain, list | tuple):
+            plain = unmasked(plain)
         P = np.asanyarray(plain)  # which keeps a mask, refused under the name of its candidate
     except ValueError as error:
         raise InvalidInputError(
