@@ -578,7 +578,7 @@ class TestParameters:
             ({"n_jobs": 0}, "n_jobs of MLPGate must be None or not 0"),
             ({"hidden": (16, 0)}, r"positive integers; received \(16, 0\). Take \(16,\)"),
             ({"schedule": "cos"}, "Unknown schedule 'cos'; did you mean 'cosine'"),
-            ({"start": "zero"}, "Unknown start 'zero'; did you mean 'random'"),
+            ({"start": "zero"}, "Unknown start 'zero'. Known: 'global', 'random'"),
             ({"activation": "rely"}, "Unknown activation 'rely'; did you mean 'relu'"),
         ],
     )
