@@ -15,7 +15,7 @@ LAYERS = [
     | {"whole_files", "wording"},
     {"frames", "arrow_rows", "imports", "folds", "losses", "selection", "backbones"},
     {"encoding"},
-    {"combine", "candidates", "features"},
+    {"combine", "candidates", "features", "baseline", "fit_checks"},
     {"gates"},
     {"estimators"},
     {"inspection", "persistence", "onnx_export"},

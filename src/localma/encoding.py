@@ -151,6 +151,30 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         return np.array([name for column in self.columns_ for name in column.names], dtype=object)
 
+    def by_source(self, numbers: Array) -> tuple[list[str], Array]:
+        """Put categories together again: names of their columns, and numbers (n, fewer than p).
+
+        A category becomes the number of its level; a date or a missing value keeps its numbers,
+        under the name of its column.
+
+        >>> import polars
+        >>> encoder = TableEncoder().fit(polars.DataFrame({"city": ["a"] * 6 + ["b"] * 6}))
+        >>> encoder.by_source(np.array([[1.0, 0.0], [0.0, 1.0]]))
+        (['city'], array([[1.],
+               [2.]]))
+        """
+        names: list[str] = []
+        columns: list[Array] = []
+        start = 0
+        for column in self.columns_:
+            block = numbers[:, start : start + len(column.names)]
+            start += len(column.names)
+            if column.kind == "category":
+                block = block @ np.arange(1.0, block.shape[1] + 1)[:, np.newaxis]
+            names += [column.name] * block.shape[1]
+            columns.append(block)
+        return names, np.hstack([np.empty((len(numbers), 0)), *columns])
+
     def recipe(self) -> dict[str, Any]:
         """What was learnt, in JSON."""
         check_is_fitted(self)

@@ -25,15 +25,27 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from localma.arrow_rows import ArrowRows
+from localma.baseline import Baseline
 from localma.candidates import Pool
 from localma.candidates.given import check_same_index, with_named_classes
 from localma.candidates.labels import as_labels, check_no_label_missing
 from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import Task
 from localma.cautions import Caution, warn
-from localma.combine import local_average
+from localma.combine import local_average, row_losses
 from localma.errors import InvalidInputError, unknown_name
 from localma.features import GateFeatures, refuse_dates
+from localma.fit_checks import (
+    CHECKED_OBJECTS,
+    CHECKED_ROWS,
+    evenly_spaced,
+    leaking_candidates,
+    leaking_columns,
+    over_constant,
+    rows_for_leaks,
+    worse_than_constant,
+)
 from localma.folds import Fold, count_groups, make_folds, number_groups
 from localma.frames import (
     CONTAINERS,
@@ -45,6 +57,7 @@ from localma.frames import (
     n_rows,
     named_columns,
     readable_tensor,
+    take_rows,
     unmasked,
     without_mask,
 )
@@ -58,7 +71,7 @@ from localma.losses import (
     is_registered,
     try_loss,
 )
-from localma.selection import LocalityGain
+from localma.selection import BaselineGap, LocalityGain
 
 Array = NDArray[np.floating]
 Mask = NDArray[np.bool_]
@@ -71,6 +84,8 @@ GATES: dict[str, Callable[[], Gate]] = {
     "paper": MLPGate.paper,
 }
 
+NO_CLAIM = "No gain of local weights is claimed."
+
 
 class _LocalMA(BaseEstimator):
     """What the regressor and the classifier share; they differ in targets and outputs."""
@@ -81,6 +96,7 @@ class _LocalMA(BaseEstimator):
     candidate_names_: tuple[str, ...]
     output_names_: tuple[str, ...] | None
     cautions_: tuple[Caution, ...]
+    constant_prediction_: Array
 
     def __init__(
         self,
@@ -175,8 +191,14 @@ class _LocalMA(BaseEstimator):
         judged_by: dict[str, Any] = {"folds": folds}
         if numbers is not None and gate.needs_folds:
             judged_by["groups"] = numbers
-        self._fit_gate(gate, inputs, P, y, sample_weight, judged_by)
-        self.cautions_ = ()
+        outputs_of_gate, targets = self._gate_outputs(P, y)
+        self._check_domains(outputs_of_gate, targets)
+        baseline = self._baseline(targets, y, sample_weight)
+        if isinstance(gate, ShrunkGate):
+            judged_by["baseline"] = baseline
+        self._fit_gate(gate, inputs, outputs_of_gate, targets, sample_weight, judged_by)
+        self.constant_prediction_ = baseline.learn()
+        self.cautions_ = self._find_cautions(X, inputs, outputs_of_gate, baseline, numbers)
         warn(self.cautions_, stacklevel=4)
         return self
 
@@ -223,6 +245,8 @@ class _LocalMA(BaseEstimator):
     def verdict_(self) -> str:
         """The cautions, if there are any, then what local weights are worth here."""
         judged = self._evidence().verdict_
+        if any(caution.kind == "worse_than_constant" for caution in self.cautions_):
+            judged = NO_CLAIM
         return " ".join([*(caution.sentence for caution in self.cautions_), judged])
 
     def candidate_predictions(self, X: Any) -> Any:
@@ -394,13 +418,11 @@ class _LocalMA(BaseEstimator):
         self,
         gate: Gate,
         inputs: Array,
-        P: Array,
-        y: Any,
+        outputs: Array,
+        targets: Array,
         sample_weight: Array | None,
         judged_by: dict[str, Any],
     ) -> None:
-        outputs, targets = self._gate_outputs(P, y)
-        self._check_domains(outputs, targets)
         # A global gate finds these very weights itself; to solve twice would double its cost.
         constant = gate if isinstance(gate, GlobalGate) else GlobalGate()
         constant.fit(inputs, outputs, targets, loss=self.loss_, sample_weight=sample_weight)
@@ -417,6 +439,52 @@ class _LocalMA(BaseEstimator):
             global_weights=self.global_weights_,
             **judged_by,
         )
+
+    def _baseline(self, targets: Array, y: Any, sample_weight: Array | None) -> Baseline:
+        """Constant predictions of the labelled sample, to compare with."""
+        weight = np.broadcast_to(1.0, len(targets)) if sample_weight is None else sample_weight
+        return Baseline(self.loss_, targets, weight, *self._numbered_labels(y))
+
+    def _numbered_labels(self, y: Any) -> tuple[NDArray[np.intp] | None, int]:
+        """Number of the class of each row (n,), and the number of classes; None and 0 if none."""
+        return None, 0
+
+    def _find_cautions(
+        self, X: Any, inputs: Any, outputs: Array, baseline: Baseline, groups: Any
+    ) -> tuple[Caution, ...]:
+        """Reasons to doubt this fit; the most serious ones first."""
+        gap, where = self._beside_constant(inputs, outputs, baseline, groups)
+        names = self.candidate_names_
+        return (
+            *worse_than_constant(gap, baseline, outputs, names, where),
+            *leaking_candidates(baseline, outputs, names),
+            *self._leaking_columns(X, inputs, baseline),
+        )
+
+    def _beside_constant(
+        self, inputs: Any, outputs: Array, baseline: Baseline, groups: Any
+    ) -> tuple[BaselineGap, str]:
+        """The combined prediction beside the best constant, and on which rows.
+
+        Only gate="auto" holds out rows. On the rows that another gate was fitted on it looks better
+        than it is, so what is worse there is worse indeed.
+        """
+        if isinstance(self.gate_, ShrunkGate):
+            return self.gate_.locality_gain_.beside_baseline, "held-out rows"
+        is_table = isinstance(inputs, np.ndarray) and inputs.ndim == 2
+        rows = evenly_spaced(baseline.weighing_rows, CHECKED_ROWS if is_table else CHECKED_OBJECTS)
+        mixture = self.gate_.average(take_rows(inputs, rows), outputs[rows])
+        losses = row_losses(self.loss_, baseline.targets[rows], mixture)
+        related = None if groups is None else groups[rows]
+        return over_constant(losses, baseline, rows, related), "the labelled rows"
+
+    def _leaking_columns(self, X: Any, inputs: Any, baseline: Baseline) -> list[Caution]:
+        numeric = isinstance(inputs, np.ndarray | ArrowRows) and inputs.dtype.kind in "biuf"
+        if not numeric or inputs.ndim != 2 or not inputs.shape[1]:
+            return []  # the gate sees images or texts, or nothing
+        rows = rows_for_leaks(baseline)
+        values = np.asarray(take_rows(inputs, rows), dtype=np.float64)
+        return leaking_columns(baseline, rows, *self.gate_features_.named_inputs(values, X))
 
     def _check_domains(self, outputs: Array, targets: Array) -> None:
         if outputs.shape[2] != targets.shape[1]:
@@ -644,6 +712,9 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
             known = None if self.pool_ is None else self.pool_.classes
             self.classes_ = as_labels(np.unique(y)) if known is None else known
         return self.classes_
+
+    def _numbered_labels(self, y: NDArray[Any]) -> tuple[NDArray[np.intp], int]:
+        return np.searchsorted(self.classes_, y).astype(np.intp), len(self.classes_)
 
     def _gate_outputs(self, P: Array, y: NDArray[Any]) -> tuple[Array, Array]:
         classes = self.classes_ if self.pool_ is None else self._classes(y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +25,7 @@ from localma.frames import (
     is_table,
     n_rows,
     pick_columns,
+    positions_of,
 )
 from localma.imports import import_name, import_object
 
@@ -100,6 +102,32 @@ class GateFeatures:
                 f"for {n_rows(X)}."
             )
         return features
+
+    def named_inputs(self, inputs: Array, X: Any) -> tuple[list[str], Array]:
+        """Inputs of the gate with the names that people know: names, and numbers (n, p).
+
+        A name may stand for several numbers; categories of a `TableEncoder` are one number.
+        """
+        if isinstance(self.transformer, TableEncoder):
+            return self.transformer.by_source(inputs)
+        p = inputs.shape[1]
+        names = self._names_by_spec(X)
+        return (names if len(names) == p else [f"input {place}" for place in range(p)]), inputs
+
+    def _names_by_spec(self, X: Any) -> list[str]:
+        """Names of what `_select` gives, as far as they can be known."""
+        if self.spec is not None and self.columns is None:
+            named = getattr(self.transformer, "get_feature_names_out", None)
+            with suppress(Exception):  # of a transformer that does not know its inputs' names
+                return [str(name) for name in named()] if named is not None else []
+            return []
+        if not hasattr(X, "shape"):
+            return []
+        known = column_names(X) or [f"x{place}" for place in range(X.shape[1])]
+        if self.columns is not None:
+            return [str(known[place]) for place in positions_of(X, self.columns)]
+        hidden = set(positions_of(X, list(self.hidden)))
+        return [str(name) for place, name in enumerate(known) if place not in hidden]
 
     def recipe(self) -> dict[str, Any]:
         """Describe it in JSON; a transformer or a nameless function must be given again."""

@@ -7,8 +7,8 @@ row of one fold. Folds that are no partition judge some rows several times, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from math import sqrt
+from dataclasses import asdict, dataclass, replace
+from math import isnan, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,19 @@ FEW_ROWS = 30
 
 NEGLIGIBLE = 0.05
 """Points with less than this share of the largest weight are dropped."""
+
+RELEVANT = 0.001
+"""A smaller part of the risk is no reason to change anything, however clear it is."""
+
+ROUNDING = 1e-12
+"""A smaller part of the risk of a constant prediction is a rounding error."""
+
+ALARM_SHARE = 0.05
+ALARM_ERRORS = 1.64
+CERTAIN_ERRORS = 5.0
+"""A prediction is clearly worse than a constant if its risk is higher by more than 5 % of the
+constant's risk plus 1.64 standard errors, or by more than 5 standard errors. Weak but honest
+candidates rarely are: the study "warnings" counts how often."""
 
 
 def exponential_weights(L: Array, sample_weight: Array, prior: Array) -> Array:
@@ -177,6 +190,54 @@ def _error_between(deviations: Array, weight: Array) -> float:
 
 
 @dataclass(frozen=True)
+class BaselineGap:
+    """A prediction compared with the best constant prediction, on the same rows.
+
+    Attributes
+    ----------
+    value : float
+        Risk of the constant minus that of the prediction; positive if the prediction is better.
+    standard_error : float
+        Of the paired difference.
+    baseline_risk, risk : float
+        The two risks. All are NaN if the two were not compared.
+
+    Examples
+    --------
+    >>> [BaselineGap(-0.5, error, 2.0, 2.5).is_worse for error in (0.1, 0.4)]
+    [True, False]
+    """
+
+    value: float
+    standard_error: float
+    baseline_risk: float
+    risk: float
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the prediction is not better than the constant; False if that is unknown."""
+        return self.value <= 0
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the prediction is clearly worse than the constant; False if that is unknown."""
+        clear = ALARM_SHARE * abs(self.baseline_risk) + ALARM_ERRORS * self.standard_error
+        certain = CERTAIN_ERRORS * self.standard_error
+        return -self.value > max(min(clear, certain), negligible(self.risk, self.baseline_risk))
+
+
+def baseline_gap(
+    baseline_losses: Array, losses: Array, sample_weight: Array, groups: Rows | None = None
+) -> BaselineGap:
+    """Compare the losses of a constant and of a prediction on the same rows: (n,) each."""
+    value, error = mean_and_error(baseline_losses - losses, sample_weight, groups=groups)
+    baseline_risk, risk = (
+        float(np.average(each, weights=sample_weight)) for each in (baseline_losses, losses)
+    )
+    return BaselineGap(value, error, baseline_risk, risk)
+
+
+@dataclass(frozen=True)
 class LocalityGain:
     """What local weights are worth: risk of the global gate minus that of the whole procedure.
 
@@ -192,6 +253,11 @@ class LocalityGain:
         The same over constant weights of every kind: as if the procedure had no local gates, but
         could still choose equal weights or the best candidate instead of the global weights. NaN in
         models that were saved before it was looked at.
+    baseline_risk : float
+        Cross-fitted risk of the best constant prediction, such as the mean. NaN if unknown.
+    over_baseline, over_baseline_error : float
+        Risk of the best constant prediction minus that of the procedure. Positive if the candidates
+        help at all. NaN if unknown.
     """
 
     value: float
@@ -200,17 +266,38 @@ class LocalityGain:
     risk: float
     over_constant: float = float("nan")
     over_constant_error: float = float("nan")
+    baseline_risk: float = float("nan")
+    over_baseline: float = float("nan")
+    over_baseline_error: float = float("nan")
 
     @property
     def is_clear(self) -> bool:
-        """Whether the gain is more than two standard errors away from zero."""
-        return abs(self.value) > 2 * self.standard_error
+        """Whether the gain is more than two standard errors, and more than 0.1 % of the risk."""
+        return abs(self.value) > 2 * self.standard_error and not self.is_negligible
+
+    @property
+    def is_negligible(self) -> bool:
+        """Whether the gain is at most 0.1 % of the risk, or rounding."""
+        return abs(self.value) <= self._least_claim
 
     @property
     def is_local(self) -> bool:
-        """Whether it is clear that local weights gain, over any constant ones."""
-        doubtful = self.over_constant <= 2 * self.over_constant_error  # not where it is unknown
-        return self.is_clear and self.value > 0 and not doubtful
+        """Whether it is clear that local weights gain, over any constant weights or prediction."""
+        # Comparisons with NaN are false: what is unknown raises no doubt.
+        doubtful = self.over_constant <= max(2 * self.over_constant_error, self._least_claim)
+        return self.is_clear and self.value > 0 and not doubtful and not self.beside_baseline.is_idle
+
+    @property
+    def beside_baseline(self) -> BaselineGap:
+        """The procedure compared with the best constant prediction."""
+        return BaselineGap(
+            self.over_baseline, self.over_baseline_error, self.baseline_risk, self.risk
+        )
+
+    @property
+    def _least_claim(self) -> float:
+        """Size of a difference of risks that is not yet worth a claim."""
+        return negligible(self.global_risk, self.baseline_risk)
 
     @property
     def is_of_constants(self) -> bool:
@@ -225,12 +312,23 @@ class LocalityGain:
         return f"{readable(self.value)} ± {readable(self.standard_error, 2)}"
 
 
+def negligible(risk: float, baseline_risk: float = float("nan")) -> float:
+    """Size up to which a difference of risks is rounding, or 0.1 % of the risk.
+
+    >>> negligible(2.0), negligible(0.0, 3.0)
+    (0.002, 3e-12)
+    """
+    rounding = 0.0 if isnan(baseline_risk) else ROUNDING * abs(baseline_risk)
+    return max(RELEVANT * abs(risk), rounding)
+
+
 def locality_gain(
     global_losses: Array,
     constant_losses: Array,
     losses: Array,
     sample_weight: Array,
     *,
+    baseline_losses: Array | None = None,
     groups: Rows | None = None,
     folds: Rows | None = None,
     overlap: float = 1.0,
@@ -241,6 +339,7 @@ def locality_gain(
     with its local gates. Both must be nested: what is used on a block was chosen without it.
     (The smallest risk of a path that contains the global gate is never above the global one.)
     Standard errors, see `mean_and_error`, are multiplied by `overlap`, see `fold_overlap`.
+    baseline_losses : of the best constant prediction, learnt without the rows it is judged on.
     """
 
     def gain_over(others: Array) -> tuple[float, float]:
@@ -249,7 +348,16 @@ def locality_gain(
 
     global_risk, _ = mean_and_error(global_losses, sample_weight)
     risk, _ = mean_and_error(losses, sample_weight)
-    return LocalityGain(*gain_over(global_losses), global_risk, risk, *gain_over(constant_losses))
+    gain = LocalityGain(*gain_over(global_losses), global_risk, risk, *gain_over(constant_losses))
+    if baseline_losses is None:
+        return gain
+    gap = baseline_gap(baseline_losses, losses, sample_weight, groups)
+    return replace(
+        gain,
+        baseline_risk=gap.baseline_risk,
+        over_baseline=gap.value,
+        over_baseline_error=gap.standard_error,
+    )
 
 
 def fold_overlap(sizes: Sequence[tuple[int, int]], repeats: float = 1.0) -> float:

@@ -86,7 +86,8 @@ class HalvedPath:
         mixtures = np.stack([self.mixtures[k] for k in range(len(members))])
         blocks = two_halves(data, judged, random)
         overlap = fold_overlap([(len(train), len(judged))])
-        return HeldOut(data, mixtures, judged, blocks, [members], overlap)
+        constant = data.baseline_losses(seen, judged)
+        return HeldOut(data, mixtures, judged, blocks, [members], overlap, constant)
 
     def refit(self, seeds: Sequence[int], kept: Collection[int], global_weights: Array) -> Members:
         """Train the kept points on all rows, a gate per seed; the first goes on from the path.

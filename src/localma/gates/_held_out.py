@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma.arrow_rows import ArrowRows
+from localma.baseline import Baseline
 from localma.combine import local_average, row_losses
 from localma.folds import Fold, count_groups
 from localma.frames import LARGE_ROWS, take_rows
@@ -27,6 +28,7 @@ class Labelled:
     """A labelled sample with its predictions: X (n, p), P (n, M, K), y (n, K), weights (n,).
 
     groups : (n,) numbers, from 0, of what each row belongs to; None where each stands for itself.
+    baseline : constant predictions of the sample; None if they are not to be compared.
     """
 
     X: Any
@@ -35,6 +37,7 @@ class Labelled:
     sample_weight: Array
     loss: Loss
     groups: Rows | None = None
+    baseline: Baseline | None = None
 
     @classmethod
     def of(
@@ -45,6 +48,7 @@ class Labelled:
         sample_weight: Array | None,
         loss: Loss,
         groups: Rows | None = None,
+        baseline: Baseline | None = None,
     ) -> Labelled:
         """Collect what a gate is fitted on; rows without weights all weigh one."""
         if sample_weight is not None:
@@ -53,7 +57,7 @@ class Labelled:
             weight = np.ones(len(y))
         else:
             weight = np.broadcast_to(1.0, len(y))  # which takes no memory
-        return cls(X, P, y, weight, loss, groups)
+        return cls(X, P, y, weight, loss, groups, baseline)
 
     @property
     def n_inputs(self) -> int:
@@ -70,6 +74,12 @@ class Labelled:
     def n_groups(self) -> int | None:
         """Number of groups that have weight; None where rows stand for themselves."""
         return count_groups(self.groups, self.sample_weight)
+
+    def baseline_losses(self, learnt: Rows, judged: Rows) -> Array | None:
+        """Losses on some rows of the best constant of other rows: (judged,)."""
+        if self.baseline is None:
+            return None
+        return self.baseline.losses(self.baseline.learn(learnt), judged)
 
     @property
     def n_effective(self) -> float:
@@ -162,7 +172,8 @@ class HeldOut:
 
     mixtures : (points, judgements, K); rows, blocks : (judgements,) the row that is judged and the
     part in which the losses choose together; members : what was trained in each fold; overlap : the
-    factor by which standard errors grow because folds share rows.
+    factor by which standard errors grow because folds share rows; baseline_losses : (judgements,)
+    those of the best constant prediction, learnt from the same rows as the path, if compared.
     """
 
     data: Labelled
@@ -171,6 +182,7 @@ class HeldOut:
     blocks: Rows
     members: list[Members]
     overlap: float
+    baseline_losses: Array | None = None
 
     @classmethod
     def of(
@@ -195,7 +207,17 @@ class HeldOut:
             blocks = two_halves(data, rows, random)
         repeats = len(rows) / len(np.unique(rows))
         overlap = fold_overlap([(len(train), len(test)) for train, test in folds], repeats)
-        return cls(data, np.concatenate(mixtures, axis=1), rows, blocks, members, overlap)
+        by_fold = [data.baseline_losses(train, test) for train, test in folds]
+        compared = [losses for losses in by_fold if losses is not None]
+        return cls(
+            data,
+            np.concatenate(mixtures, axis=1),
+            rows,
+            blocks,
+            members,
+            overlap,
+            np.concatenate(compared) if compared else None,
+        )
 
     @property
     def related(self) -> dict[str, Rows]:

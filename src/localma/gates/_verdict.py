@@ -7,9 +7,6 @@ from math import isnan
 from localma.selection import LocalityGain
 from localma.wording import readable
 
-RELEVANT = 0.001
-"""Nobody need change a gate for a smaller part of the risk, however clear it is."""
-
 
 def verdict(gain: LocalityGain, local: float | None) -> str:
     """Say what local weights are worth; local : their part of the answer, None if there are none.
@@ -21,10 +18,22 @@ weights to 1.5 (25% lower).'
     value, error = readable(gain.value), readable(gain.standard_error, 2)
     before = f"{readable(gain.global_risk)} with fitted constant weights"
     change = f"held-out loss changes by {readable(-gain.value)}"
+    if gain.beside_baseline.is_idle:
+        return (
+            f"The combined prediction is not better than the best constant prediction: its "
+            f"held-out loss is {readable(gain.risk)}, and that of the constant is "
+            f"{readable(gain.baseline_risk)} (difference {readable(-gain.over_baseline)} ± "
+            f"{readable(gain.over_baseline_error, 2)}). No gain of local weights is claimed."
+        )
     if isnan(gain.standard_error):
         return (
             f"Whether local weights pay is unknown: one row or one group judged. The {change} from "
             f"{before}."
+        )
+    if gain.is_negligible:
+        return (
+            f"Constant weights suffice: local weights change the held-out loss, {before}, by less "
+            "than 0.1%."
         )
     if local is None:
         return (
@@ -49,7 +58,7 @@ weights to 1.5 (25% lower).'
             f"{before}, but beside equal weights or a single candidate by {beside}, which is no "
             "clear gain."
         )
-    if gain.is_clear and -gain.value > RELEVANT * abs(gain.global_risk):
+    if gain.is_clear:
         return (
             f"Local weights do not pay: they raise the held-out loss by {readable(-gain.value)} ± "
             f"{error}, from {before}; gate='global' is the better choice here."

@@ -19,6 +19,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from localma.baseline import Baseline
 from localma.combine import local_average
 from localma.errors import FileFormatError, InvalidInputError, unknown_name
 from localma.folds import Fold, make_folds, number_groups
@@ -49,6 +50,9 @@ CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
 
 HOLD_OUT_ROWS = LARGE_ROWS
 """From this many rows on, one fold judges well enough, at a fifth of the cost of five."""
+
+OLDER_GAINS = (4, 6)
+"""Numbers of a locality gain in files that earlier versions wrote."""
 
 FEW_GROUPS = 50
 """With fewer groups all folds judge, however many rows there are."""
@@ -148,17 +152,19 @@ class ShrunkGate(Gate):
         global_weights: Array | None = None,
         folds: Sequence[Fold] | None = None,
         groups: Any = None,
+        baseline: Baseline | None = None,
     ) -> Self:
         """Train the path in every fold, weight its points, and refit those that count.
 
         groups : (n,) what rows belong to, optional. Standard errors are then at least those between
         groups, and folds that are made here keep groups whole.
+        baseline : constant predictions to compare with on held-out rows, optional.
         """
         self._check_parameters()
         X, P, y, sample_weight = plain_arrays(X, P, y, sample_weight)
         random = check_random_state(self.random_state)
         numbers = None if groups is None else number_groups(groups, len(y))
-        data = Labelled.of(X, P, y, sample_weight, loss, numbers)
+        data = Labelled.of(X, P, y, sample_weight, loss, numbers, baseline)
         one_fold = self.holds_out(len(y), data.n_groups)
         used = _judging(self._use_folds(folds, data, one_fold, random), data.sample_weight)
         seeds = self._seeds(one_fold, random)
@@ -266,8 +272,8 @@ class ShrunkGate(Gate):
         self.global_weights_ = arrays["global_weights"]
         M = len(self.global_weights_)
         _check_shape(arrays, "size", (3,))
-        known = 4 if len(arrays["gain"]) == 4 else len(fields(LocalityGain))  # of older files
-        _check_shape(arrays, "gain", (known,))
+        older = len(arrays["gain"]) if len(arrays["gain"]) in OLDER_GAINS else None
+        _check_shape(arrays, "gain", (older or len(fields(LocalityGain)),))
         p, n, n_rows = int(arrays["size"][0]), float(arrays["size"][1]), int(arrays["size"][2])
         points = self._points(p, M, n, n_rows)
         for key in _NUMBERS:
@@ -380,13 +386,21 @@ class ShrunkGate(Gate):
         ]
         # A row that several folds judge counts once, with its mean loss.
         judged = held_out.sample_weight, held_out.rows
-        (by_constants, by_all), _ = once_a_row(np.stack(nested), *judged)
+        if held_out.baseline_losses is not None:
+            nested.append(held_out.baseline_losses)
+        (by_constants, by_all, *by_baseline), _ = once_a_row(np.stack(nested), *judged)
         L, weight = once_a_row(L, *judged)
         shares = rule(L, weight, prior / prior.sum())
         at_global = L[[point.name for point in points].index("global")]
         overlap, related = held_out.overlap, held_out.related
         self.locality_gain_ = locality_gain(
-            at_global, by_constants, by_all, weight, **related, overlap=overlap
+            at_global,
+            by_constants,
+            by_all,
+            weight,
+            baseline_losses=by_baseline[0] if by_baseline else None,
+            **related,
+            overlap=overlap,
         )
         differences = [
             overlap * mean_and_error(losses - at_global, weight, **related)[1] for losses in L
