@@ -95,8 +95,9 @@ class _LocalMA(BaseEstimator):
     pool_: Pool | None
     candidate_names_: tuple[str, ...]
     output_names_: tuple[str, ...] | None
-    cautions_: tuple[Caution, ...]
-    constant_prediction_: Array
+    # Models that an earlier version fitted and pickled have neither.
+    cautions_: tuple[Caution, ...] = ()
+    constant_prediction_: Array | None = None
 
     def __init__(
         self,

@@ -121,12 +121,10 @@ def inverted_candidates(baseline: Baseline, outputs: Array, names: Sequence[str]
 def _cause(baseline: Baseline, outputs: Array, inverted: Sequence[str]) -> str:
     """The cause that the numbers point to; all likely ones if they point to none."""
     if inverted:
-        several = len(inverted) > 1
         return (
-            f"As 1 - p, {_quoted(inverted)} would do better than the constant: "
-            f"{'they seem' if several else 'it seems'} to hold the probability of the other class. "
-            "State the class whose probability each candidate holds (on the command line: "
-            "--positive)."
+            f"The predictions of {_joined(inverted, 'and')} would beat the constant as 1 - p: they "
+            "seem to hold the probability of the other class. State the class whose probability "
+            "each candidate holds (on the command line: --positive)."
         )
     rows = evenly_spaced(baseline.weighing_rows, CHECKED_ROWS)
     targets, predictions = baseline.targets[rows], outputs[rows]
@@ -214,13 +212,10 @@ def leaking_columns(
     leaks = tuple(dict.fromkeys(name for name, leak in zip(names, told, strict=True) if leak))
     if not leaks:
         return []
-    several = len(leaks) > 1
     sentence = (
-        f"{'Columns' if several else 'Column'} {_quoted(leaks)} {'tell' if several else 'tells'} "
-        f"the target almost perfectly {'each ' if several else ''}on {'their' if several else 'its'} "
-        f"own ({len(rows):,} rows checked). {'They' if several else 'It'} may hold the target, or "
-        f"be known only after it. If so, leave {'them' if several else 'it'} out, and check that no "
-        f"candidate uses {'them' if several else 'it'}."
+        f"Column {_joined(leaks, 'or')} alone tells the target almost perfectly ({len(rows):,} "
+        "rows checked). Such a column may hold the target, or be known only after it. If so, leave it "
+        "out, and check that no candidate uses it."
     )
     return [Caution("leakage", sentence, leaks)]
 
@@ -317,8 +312,9 @@ def evenly_spaced(rows: Rows, most: int) -> Rows:
     return rows[:: max(1, -(-len(rows) // most))]
 
 
-def _quoted(names: Sequence[str]) -> str:
+def _joined(names: Sequence[str], word: str) -> str:
+    """Names in quotes, the last after "and" or "or"; many are counted only."""
     shown = [repr(name) for name in names[:MOST_NAMES]]
     if len(names) > MOST_NAMES:
         shown.append(f"{len(names) - MOST_NAMES} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {word} {shown[-1]}"

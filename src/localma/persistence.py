@@ -59,6 +59,7 @@ NEWER_FIELDS: dict[str, type | tuple[type, ...]] = {
     "output_names": (list, type(None)),
     "without_candidates": bool,
     "cautions": list,
+    "constant_prediction": (list, type(None)),
 }
 """Fields that files have not always had; those without them are read too."""
 
@@ -161,6 +162,7 @@ def _build(
     _restore_outputs(model, description)
     _restore_pool(model, description, candidates, trust, folder)
     model.cautions_ = tuple(map(_restore_caution, description.get("cautions", ())))
+    model.constant_prediction_ = _restore_constant(model, description.get("constant_prediction"))
     return model
 
 
@@ -184,6 +186,7 @@ def _describe(model: Model, folder: Path) -> dict[str, Any]:
         "output_names": getattr(model, "output_names_", None),
         "without_candidates": model.pool_ is None,
         "cautions": [asdict(caution) for caution in model.cautions_],
+        "constant_prediction": _plain_constant(model),
     }
 
 
@@ -308,6 +311,23 @@ def _check_fields(
 
 
 _TAGS = ("$gate", "$tuple", "$list", "$float", "$import", "$left_out")
+
+
+def _plain_constant(model: Model) -> list[float] | None:
+    """The best constant prediction of the labelled sample; None if it is not known."""
+    constant = model.constant_prediction_
+    if constant is None or not np.isfinite(constant).all():
+        return None
+    return [float(number) for number in constant]
+
+
+def _restore_constant(model: Model, saved: list[Any] | None) -> NDArray[np.float64] | None:
+    if saved is None:
+        return None
+    K = model.n_outputs_ if isinstance(model, LocalMARegressor) else len(model.classes_)
+    if len(saved) != K or not all(isinstance(number, int | float) for number in saved):
+        raise FileFormatError(f"A constant prediction must be {K} numbers; received {saved!r}.")
+    return np.array(saved, dtype=np.float64)
 
 
 def _restore_caution(saved: Any) -> Caution:

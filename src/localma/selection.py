@@ -285,7 +285,9 @@ class LocalityGain:
         """Whether it is clear that local weights gain, over any constant weights or prediction."""
         # Comparisons with NaN are false: what is unknown raises no doubt.
         doubtful = self.over_constant <= max(2 * self.over_constant_error, self._least_claim)
-        return self.is_clear and self.value > 0 and not doubtful and not self.beside_baseline.is_idle
+        return (
+            self.is_clear and self.value > 0 and not doubtful and not self.beside_baseline.is_idle
+        )
 
     @property
     def beside_baseline(self) -> BaselineGap:
@@ -306,7 +308,8 @@ class LocalityGain:
 
     def as_dict(self) -> dict[str, float | bool]:
         """All of it by name, what is clear included."""
-        return {**asdict(self), "is_clear": self.is_clear, "is_local": self.is_local}
+        judged = {"is_clear": self.is_clear, "is_local": self.is_local}
+        return {**asdict(self), **judged, "is_idle": self.beside_baseline.is_idle}
 
     def __str__(self) -> str:
         return f"{readable(self.value)} ± {readable(self.standard_error, 2)}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 from localma._optional import optional
+from localma.errors import LocalMAWarning
 from localma.wording import printable
 
 typer: Any = optional("typer", extra="cli")
@@ -36,6 +38,8 @@ def _localma(
     ] = False,
 ) -> None:
     """Combine models that are already trained, trusting each where it is right."""
+    # Every command prints the cautions of a model itself, without a line of Python.
+    warnings.simplefilter("ignore", LocalMAWarning)
 
 
 def wrong_call(message: str) -> Exception:

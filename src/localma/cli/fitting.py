@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from localma.candidates import Candidate, Column
 from localma.cli.app import AsJson, Seed, TableFile, Trust, check_out, typer, wrong_call
 from localma.cli.pools import read_pool
 from localma.cli.roles import Roles, column_candidates
-from localma.cli.showing import print_json, say, show_table
+from localma.cli.showing import note_cautions, print_json, say, show_table
 from localma.cli.tables import labelled, read, types_of_labels, weights_of
 from localma.cli.times import check_times, later_folds
 from localma.encoding import TableEncoder
@@ -105,6 +106,7 @@ def fit(
     report = _report(model, table, left_out, out)
     if as_json:
         print_json(report)
+        note_cautions(report["cautions"])
     else:
         _show(report)
 
@@ -265,6 +267,7 @@ def _report(model: Model, table: Any, left_out: dict[str, str], out: Path) -> di
         ),
         "features": [column.name for column in encoder.columns_],
         "left_out": left_out,
+        "cautions": [plain(asdict(caution)) for caution in model.cautions_],
         "verdict": model.verdict_ if judged else None,
         "gain": plain(model.locality_gain_.as_dict()) if judged else None,
     }
@@ -276,6 +279,8 @@ def _show(report: dict[str, Any]) -> None:
     say(f"The gate sees {', '.join(report['features']) or 'no column'}.")
     for name, reason in report["left_out"].items():
         say(f"The gate does not see {name!r}: {reason}.")
+    for caution in report["cautions"] if report["verdict"] is None else ():
+        say(caution["sentence"])
     if report["verdict"]:
         say(report["verdict"])
     say(f"wrote {report['model']}")

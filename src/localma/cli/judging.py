@@ -18,7 +18,15 @@ from localma.cli.app import (
     typer,
     wrong_call,
 )
-from localma.cli.showing import note, number, print_json, say, show_table, with_error
+from localma.cli.showing import (
+    note,
+    note_cautions,
+    number,
+    print_json,
+    say,
+    show_table,
+    with_error,
+)
 from localma.cli.tables import labelled, no_column, read, weights_of
 from localma.cli.using import (
     column_types,
@@ -71,7 +79,11 @@ def evaluate(
     _look_at_support(loaded, X)
     if as_json:
         print_json(found)
+        note_cautions(found["cautions"])
         return
+    doubtful = bool(found["cautions"]) or (found["constant"] or {}).get("is_idle", False)
+    if doubtful:
+        say(found["sentence"])
     metrics = found["metrics"]
     body = [
         [
@@ -88,7 +100,8 @@ def evaluate(
         say("All rows are of one group, which does not say how groups differ: no standard errors.")
     elif found["n_groups"]:
         say(f"Standard errors are at least those between {found['n_groups']:,} groups of rows.")
-    say(found["sentence"])
+    if not doubtful:
+        say(found["sentence"])
     say(found["control"]["sentence"])
 
 
@@ -199,9 +212,9 @@ def _say_verdicts(found: dict[str, Any], table: Path) -> None:
     """Print what the fit found and, beside it, what these rows say, which may be otherwise."""
     compared = found["comparison"]
     say(found["verdict"])
-    if compared is not None and compared["sentence"] != found["verdict"]:
-        said = compared["sentence"]
-        say(f"On {compared['n_rows']:,} rows of {table.name}: {said[0].lower()}{said[1:]}")
+    if compared is not None and compared["claim"] not in found["verdict"]:
+        claim = compared["claim"]
+        say(f"On {compared['n_rows']:,} rows of {table.name}: {claim[0].lower()}{claim[1:]}")
 
 
 def _said(value: Any) -> str:

@@ -53,6 +53,12 @@ def escape_messages() -> None:
         logging.lastResort.setFormatter(_Escaping())
 
 
+def note_cautions(cautions: Sequence[dict[str, Any]]) -> None:
+    """Print why a model is to be doubted, beside the JSON that a machine reads."""
+    for caution in cautions:
+        note(caution["sentence"])
+
+
 def show_table(
     title: str, head: Sequence[str], body: Sequence[Sequence[str]], best: int = -1
 ) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from localma.cautions import Caution, warn
 from localma.combine import global_average, row_losses
 from localma.errors import InvalidInputError
+from localma.fit_checks import worse_than_constant
 from localma.gates import EqualGate, GlobalGate, ShrunkGate
 from localma.inspection.control import Control, fit_control
 from localma.inspection.metrics import CLASSIFICATION, REGRESSION, measured
 from localma.inspection.observed import Model, Observed, observe
 from localma.inspection.plain import plain
+from localma.selection import BaselineGap, baseline_gap, negligible
 from localma.wording import readable
 
 Array = NDArray[np.floating]
@@ -93,6 +96,10 @@ def compare(seen: Observed, *, control: bool = True, random_state: int = 0) -> d
     if isinstance(judged, Control):
         entries.append(_control_entry(seen, judged))
     rows = [_row(seen, entry, entries[best], _model(entries)) for entry in entries]
+    gap = _beside_constant(seen, _model(entries).losses)
+    cautions = _cautions(seen, gap)
+    warn((caution for caution in cautions if caution not in seen.model.cautions_), stacklevel=4)
+    claim = _claim(seen, entries, best_candidate, gap)
     return plain(
         {
             "loss": seen.model.loss_.name,
@@ -103,8 +110,61 @@ def compare(seen: Observed, *, control: bool = True, random_state: int = 0) -> d
             "best_candidate": best_candidate,
             "entries": rows,
             "control": _about_control(judged, rows),
-            "sentence": _sentence(seen, entries, best_candidate),
+            "constant": _about_constant(seen, gap),
+            "cautions": [asdict(caution) for caution in cautions],
+            "claim": claim,
+            "sentence": " ".join([*(caution.sentence for caution in cautions), claim]),
         }
+    )
+
+
+def _beside_constant(seen: Observed, losses: Array) -> BaselineGap | None:
+    """The model beside the best constant of the labelled sample; None if that is unknown."""
+    constant = seen.model.constant_prediction_
+    if constant is None:
+        return None
+    return baseline_gap(
+        seen.baseline.losses(constant), losses, seen.sample_weight, groups=seen.groups
+    )
+
+
+def _cautions(seen: Observed, gap: BaselineGap | None) -> list[Caution]:
+    """Reasons to doubt the model that these rows give, then those that the fit found."""
+    new = []
+    if gap is not None:
+        where = f"these {len(seen):,} rows"
+        new = worse_than_constant(gap, seen.baseline, seen.outputs, seen.names, where)
+    kinds = {caution.kind for caution in new}
+    return [*new, *(c for c in seen.model.cautions_ if c.kind not in kinds)]
+
+
+def _about_constant(seen: Observed, gap: BaselineGap | None) -> dict[str, Any] | None:
+    constant = seen.model.constant_prediction_
+    if gap is None or constant is None:
+        return None
+    risk = seen.mean_and_error(seen.baseline.losses(constant), np.arange(len(seen)))
+    return {
+        "name": seen.baseline.name,
+        "prediction": constant,
+        "loss": measured(risk),
+        "to_model": _judged((gap.value, gap.standard_error), gap.risk),
+        "is_idle": gap.is_idle,
+        "is_worse": gap.is_worse,
+    }
+
+
+def _claim(
+    seen: Observed, entries: list[Entry], best_candidate: int, gap: BaselineGap | None
+) -> str:
+    """What the model is worth; nothing if a constant does as well."""
+    if gap is None or not gap.is_idle:
+        return _sentence(seen, entries, best_candidate)
+    if gap.is_worse:
+        return "No gain is claimed."
+    return (
+        f"The model is not better than a constant: its mean loss ({seen.model.loss_.name}) is "
+        f"{readable(gap.risk)}, and that of {seen.baseline.name} of the labelled sample is "
+        f"{readable(gap.baseline_risk)}. No gain is claimed."
     )
 
 
@@ -158,13 +218,22 @@ def _row(seen: Observed, entry: Entry, best: Entry, model: Entry) -> dict[str, A
             name: measured(measure(targets, mixture, weight, groups))
             for name, measure in _measures(seen).items()
         },
-        "to_best": _judged(difference(seen, entry, best)),
-        "to_model": _judged(difference(seen, entry, model)),
+        "to_best": _judged(difference(seen, entry, best), _risk(seen, best)),
+        "to_model": _judged(difference(seen, entry, model), _risk(seen, model)),
     }
 
 
-def _judged(pair: tuple[float, float]) -> dict[str, Any]:
-    return {**measured(pair), "is_clear": bool(abs(pair[0]) > 2 * pair[1])}
+def _risk(seen: Observed, entry: Entry) -> float:
+    return seen.mean_and_error(entry.losses, entry.rows)[0]
+
+
+def _judged(pair: tuple[float, float], risk: float) -> dict[str, Any]:
+    return {**measured(pair), "is_clear": _is_clear(*pair, risk)}
+
+
+def _is_clear(value: float, error: float, risk: float) -> bool:
+    """Whether a difference is more than chance, and more than 0.1 % of the risk."""
+    return bool(abs(value) > max(2 * error, negligible(risk)))
 
 
 def _measures(seen: Observed) -> dict[str, Any]:
@@ -240,18 +309,18 @@ def _sentence(seen: Observed, entries: list[Entry], best_candidate: int) -> str:
         against.append("global weights")
         others.append(next(entry for entry in entries if entry.kind == "global"))
     compared = [
-        _in_words(difference(seen, model, other), name)
+        _in_words(difference(seen, model, other), name, _risk(seen, other))
         for other, name in zip(others, against, strict=True)
     ]
     size = f"{readable(risk)}" if np.isnan(error) else f"{readable(risk)} ± {readable(error, 2)}"
     return f"The {seen.model.loss_.name} of {model.name} is {size}: {' and '.join(compared)}."
 
 
-def _in_words(pair: tuple[float, float], name: str) -> str:
+def _in_words(pair: tuple[float, float], name: str, risk: float) -> str:
     value, error = pair
     if np.isnan(error):
         return f"{value:+.3g} beside {name}, how surely is unknown"
-    if abs(value) <= 2 * error:
+    if not _is_clear(value, error, risk):
         return f"not clearly different from {name}"
     return (
         f"{readable(abs(value))} ± {readable(error, 2)} {'below' if value < 0 else 'above'} {name}"

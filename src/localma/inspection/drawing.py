@@ -12,6 +12,7 @@ from textwrap import wrap
 from typing import Any
 
 from localma._optional import optional
+from localma.errors import InvalidInputError
 
 OTHERS = "#999999"
 COLOURS = (
@@ -41,6 +42,14 @@ HATCHES = ("", "//", "\\\\", "xx", "..", "++", "oo", "--", "||")
 
 KIND_COLOURS = {"local": "#0072B2", "global": "#D55E00", "equal": "#009E73", "control": "#CC79A7"}
 KIND_MARKERS = {"local": "o", "global": "s", "equal": "^", "control": "D"}
+
+
+def nothing_to_draw() -> InvalidInputError:
+    """Build the error for a picture of weights that do not depend on the input."""
+    return InvalidInputError(
+        "There is nothing to draw: the weights are the same for every row, or the gate sees no "
+        "feature. predict_weights gives the weights."
+    )
 
 
 def name_text(name: str, most: int = 28) -> str:

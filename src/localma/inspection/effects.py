@@ -21,8 +21,10 @@ def weight_effects(
     """Mean weight of the rows in each bin of each feature; the part "effects" of a summary.
 
     These are means over the rows as they are, not over rows with one value replaced: two features
-    that go together show the same effect.
+    that go together show the same effect. Empty if the weights are the same for every row.
     """
+    if not seen.weights_vary:
+        return []
     shown = most_trusted(seen.names, seen.mean(seen.weights))
     return [_effect(seen, feature, shown, bins) for feature in features]
 

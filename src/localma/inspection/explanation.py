@@ -55,7 +55,8 @@ def explain_row(seen: Observed, row: int, described: Observed, found: Regions) -
     """Explain a row, with regions found already in the rows `described`."""
     one = seen.take(np.array([row]))
     place = int(found.of(one.features, 1)[0])
-    region = describe_regions(described, found)["regions"][place]["sentence"]
+    regions = describe_regions(described, found)["regions"]
+    region = regions[place]["sentence"] if regions else None
     names, weights = seen.names, one.weights[0]
     low, high = (band[0] for band in one.band) if one.band is not None else (None, None)
     known = one.has_predictions

@@ -22,8 +22,11 @@ def importance(seen: Observed, *, random_state: int = 0) -> list[dict[str, Any]]
     """``mean_i 1/2 sum_m |w_m(x_i) - w_m(x_i, shuffled)|``; the part "importance" of a summary.
 
     Between 0, the feature plays no part, and 1, all the weight goes to other candidates. Columns
-    of X are shuffled, not their encodings; no target is needed.
+    of X are shuffled, not their encodings; no target is needed. Empty if the weights are the same
+    for every row.
     """
+    if not seen.weights_vary:
+        return []
     rng = np.random.default_rng(random_state)
     orders = [rng.permutation(len(seen)) for _ in range(REPEATS)]
     found: list[dict[str, Any]] = []

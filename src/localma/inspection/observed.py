@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted
 
+from localma.baseline import Baseline
 from localma.candidates.given import check_same_index
 from localma.candidates.labels import check_no_label_missing, listed, unknown_classes
 from localma.combine import global_average, local_average, row_losses
@@ -28,6 +29,9 @@ from localma.selection import mean_and_error
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]
 Model = LocalMARegressor | LocalMAClassifier
+
+SAME_WEIGHTS = 1e-3
+"""Weights are the same for every row if no row moves a larger share of weight from the mean."""
 
 MOST_ROWS = 5000
 """Rows, drawn at random, from which weights are described; more would not change a picture."""
@@ -75,6 +79,12 @@ class Observed:
     def weights(self) -> Array:
         """Weight of each candidate in each row: (n, M)."""
         return self.weights_and_support[0]
+
+    @cached_property
+    def weights_vary(self) -> bool:
+        """Whether the weights differ between rows, by more than a thousandth of all weight."""
+        moved = np.abs(self.weights - self.mean(self.weights)).sum(axis=1) / 2
+        return bool(moved.max() > SAME_WEIGHTS)
 
     @property
     def support(self) -> Array:
@@ -139,6 +149,13 @@ class Observed:
         if self.model.loss_.name == "cross_entropy":
             return np.ones((len(self), 1))
         return np.eye(len(self.model.classes_))[self.observed_classes]
+
+    @cached_property
+    def baseline(self) -> Baseline:
+        """Constant predictions of these rows."""
+        labels = self.observed_classes if self.is_classification else None
+        n_classes = len(self.model.classes_) if self.is_classification else 0
+        return Baseline(self.model.loss_, self.targets, self.sample_weight, labels, n_classes)
 
     @cached_property
     def outputs(self) -> Array:
@@ -232,7 +249,7 @@ def observe(
     Examples
     --------
     >>> X = np.linspace(-1, 1, 20)[:, None]
-    >>> model = LocalMARegressor({"a": lambda X: X[:, 0]}, gate="equal").fit(X, X[:, 0])
+    >>> model = LocalMARegressor({"a": lambda X: X[:, 0]}, gate="equal").fit(X, X[:, 0] ** 3)
     >>> observe(model, X).weights.shape
     (20, 1)
     """

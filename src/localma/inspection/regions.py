@@ -39,6 +39,8 @@ LEAST_ROWS = 20
 
 TIE = 1e-6
 
+SAME_FOR_ALL = "The weights are the same for every row."
+
 
 @dataclass(frozen=True)
 class Regions:
@@ -76,7 +78,7 @@ def find_regions(seen: Observed, *, random_state: int = 0) -> Regions:
     Only features that the gate uses have a part in it, not others that go together with them.
     """
     everywhere = Regions([], [{}])
-    if len(seen) < LEAST_ROWS or not seen.features or not np.ptp(seen.weights, axis=0).any():
+    if len(seen) < LEAST_ROWS or not seen.features or not seen.weights_vary:
         return everywhere
     used = {f.position for f in features_in_use(seen, random_state=random_state)}
     if not used:
@@ -93,21 +95,22 @@ def find_regions(seen: Observed, *, random_state: int = 0) -> Regions:
 
 
 def describe_regions(seen: Observed, found: Regions) -> dict[str, Any]:
-    """Put the regions in words, with the weights there; the part "regions" of a summary."""
+    """Put the regions in words, with the weights there; the part "regions" of a summary.
+
+    There are none if the weights are the same for every row.
+    """
     shown = most_trusted(seen.names, seen.mean(seen.weights))
     place = found.of(seen.features, len(seen))
-    # Too few rows to draw regions from are no reason to call their weights the same.
-    overall = "on average" if np.ptp(seen.weights, axis=0).any() else "everywhere"
     regions = []
-    for k in range(len(found.bounds)):
+    for k in range(len(found.bounds) if seen.weights_vary else 0):
         rows = np.flatnonzero(place == k)
         weights = _mean_weights(seen, rows)
         leader, subject = _leader(seen.names, weights)
         where = found.where(k)
         regions.append(
             {
-                "sentence": f"{subject} where {where}" if where else f"{subject} {overall}",
-                "where": where or overall,
+                "sentence": f"{subject} where {where}" if where else f"{subject} on average",
+                "where": where or "on average",
                 "conditions": found.conditions(k),
                 "n": len(rows),
                 "share": seen.sample_weight[rows].sum() / seen.sample_weight.sum(),
@@ -125,7 +128,7 @@ def describe_regions(seen: Observed, found: Regions) -> dict[str, Any]:
                 "agreement": found.agreement,
                 "n_held_out": found.n_held_out,
             },
-            "sentence": _sentence(found),
+            "sentence": _sentence(found) if seen.weights_vary else SAME_FOR_ALL,
         }
     )
 
@@ -182,7 +185,7 @@ def _leader(names: Sequence[str], weights: Array) -> tuple[str, str]:
 def _sentence(found: Regions) -> str:
     """How far the words can be believed."""
     if not found.n_held_out:
-        return "The weights are the same everywhere, or there are too few rows to draw regions."
+        return "There are too few rows, or no features, to draw regions from."
     explained = max(found.r2, 0.0)
     return (
         f"{len(found.bounds)} region{'s' if len(found.bounds) > 1 else ''} explain"

@@ -12,7 +12,9 @@ order, and "n_others" is 42, or 0 where everybody is named.
 ::
 
     schema        1
-    verdict       str, one sentence: first to be read
+    verdict       str, first to be read: cautions, if there are any, then what the fit found
+    cautions      [{kind, sentence, names}], reasons to doubt the model: those of the fit and those
+                  of these rows; see `localma.cautions`
     model         {class, task: "regression" | "classification", loss, gate, n_features,
                    n_outputs, classes: [label] | None, verdict: str | None,
                    candidates: [{name, kind, cost, global_weight, mean_weight,
@@ -31,12 +33,19 @@ order, and "n_others" is 42, or 0 where everybody is named.
                               to_best, to_model: {value, standard_error, is_clear}}],
                    control: {sentence, name | None where there is none, constants, n_rows,
                              n_fitted},
-                   sentence}
+                   constant: None in models of earlier versions, else
+                             {name, prediction: [K], loss, to_model, is_idle, is_worse},
+                   cautions: [{kind, sentence, names}], claim,
+                   sentence: the cautions, then the claim}
                   `kind` tells "equal", "global", "local" (the model itself) and "control" apart
                   from candidates of the same name; differences are this entry's loss minus that
                   of the best or of the model, paired by row, so positive is worse. Metrics are
                   rmse, mae, r2 or accuracy, log_loss, brier. Standard errors, here and in
                   region_errors and reliability, are between groups where there are such.
+                  `constant` is the best constant prediction of the labelled sample (mean, median,
+                  shares of the classes), on these rows: "is_idle" if the model is not better,
+                  "is_worse" if it is clearly worse. A difference is clear if it is more than two
+                  standard errors and more than 0.1 % of the loss.
     effects       [effect] (T), one per feature, most important first:
                   {feature, kind, candidates: [C], n_others, labels: [B],
                    centres: [B] | None for categories, counts: [B],
@@ -47,6 +56,9 @@ order, and "n_others" is 42, or 0 where everybody is named.
                    labels: [[Bx], [By]], centres: [[Bx] | None, [By] | None],
                    counts: [By][Bx], weights: [C][By][Bx], most_trusted: [By][Bx] place | None}
                   None in cells without rows; `most_trusted` counts in model.candidates
+    Without weights that vary between rows (by more than 0.001), effects, regions.regions and
+    importance are empty, and map and region_errors are None.
+
     regions       (T) {candidates: [C], n_others,
                    regions: [{sentence, where, conditions: [{feature, text}], n, share,
                               most_trusted: name, weights: [C]}],
@@ -91,6 +103,7 @@ the predicted class; contributions sum to the prediction.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -165,23 +178,29 @@ def summarize(
     of_all = {"model": _about_model(seen), "spread": spread(seen), "support": support(seen)}
     some = seen.sample(max_rows, random_state=random_state)
     found = find_regions(some, random_state=random_state)
+    regions = describe_regions(some, found)
     ranked = importance(some, random_state=random_state)
     names = [row["feature"] for row in ranked]
     chosen = pick_features(some, features, names, EFFECTS)
+    drawn = len(some.features) > 1 and some.weights_vary
     return {
         "schema": SCHEMA,
         "verdict": _verdict(seen, table),
+        "cautions": plain(table["cautions"] if table else list(map(asdict, model.cautions_))),
         **of_all,
         "data": _about_data(seen, some),
         "comparison": table,
         "effects": weight_effects(some, chosen),
-        "map": weight_map(some, *_two(some, chosen, names)) if len(some.features) > 1 else None,
-        "regions": describe_regions(some, found),
+        "map": weight_map(some, *_two(some, chosen, names)) if drawn else None,
+        "regions": regions,
         "importance": ranked,
-        "region_errors": region_errors(seen, found) if judged else None,
+        "region_errors": region_errors(seen, found) if judged and regions["regions"] else None,
         "path": locality_path(model) if isinstance(model.gate_, ShrunkGate) else None,
         "reliability": reliability(seen) if judged and seen.is_classification else None,
-        "rows": _some_rows(some.sample(ROWS_SHOWN, random_state=random_state), found),
+        "rows": _some_rows(
+            some.sample(ROWS_SHOWN, random_state=random_state),
+            found if regions["regions"] else None,
+        ),
     }
 
 
@@ -193,11 +212,17 @@ def _two(some: Observed, chosen: list[Feature], ranked: Sequence[str]) -> list[F
 
 
 def _verdict(seen: Observed, table: dict[str, Any] | None) -> str:
-    if isinstance(seen.model.gate_, ShrunkGate):
-        return seen.model.verdict_
+    """What to read first: what these rows warn of, then what the fit found."""
+    model = seen.model
+    if isinstance(model.gate_, ShrunkGate):
+        known = [caution.sentence for caution in model.cautions_]
+        cautions = [] if table is None else [c["sentence"] for c in table["cautions"]]
+        new = [sentence for sentence in cautions if sentence not in known]
+        return " ".join([*new, "The fit found:", model.verdict_] if new else [model.verdict_])
     if table is not None:
         return str(table["sentence"])
-    return f"The weights come from {type(seen.model.gate_).__name__}, which does not judge itself."
+    said = f"The weights come from {type(model.gate_).__name__}, which does not judge itself."
+    return " ".join([*(caution.sentence for caution in model.cautions_), said])
 
 
 def _about_model(seen: Observed) -> dict[str, Any]:
@@ -253,7 +278,7 @@ def _about_data(seen: Observed, some: Observed) -> dict[str, Any]:
     }
 
 
-def _some_rows(some: Observed, found: Regions) -> dict[str, Any]:
+def _some_rows(some: Observed, found: Regions | None) -> dict[str, Any]:
     shown = most_trusted(some.names, some.mean(some.weights))
     return plain(
         {
@@ -264,7 +289,7 @@ def _some_rows(some: Observed, found: Regions) -> dict[str, Any]:
             "prediction": some.answers if some.has_predictions else None,
             "target": some.y,
             "support": some.support,
-            "region": found.of(some.features, len(some)),
+            "region": [None] * len(some) if found is None else found.of(some.features, len(some)),
             "features": {
                 feature.name: [feature.show(value) for value in feature.values]
                 for feature in some.features

@@ -37,6 +37,7 @@ def comparison(summary: dict[str, Any], styles: Styles) -> dict[str, Any] | None
         "n_rows": part["n_rows"],
         "n_groups": part["n_groups"],
         "sentence": part["sentence"],
+        "claim": part.get("claim", part["sentence"]),
         "control": part["control"],
         "n_left_out": n_left_out,
         "ticks": ticks(scale, 4),

@@ -56,6 +56,10 @@ def _against_others(part: dict[str, Any] | None) -> list[dict[str, str]]:
             "note": _plus_minus(loss["standard_error"]),
         }
     ]
+    constant = part.get("constant")
+    if constant is not None and constant["is_idle"]:
+        # Beside its candidates it may look good, and yet be of no use.
+        return [*tiles, _against(constant, loss["value"], constant["name"])]
     best = entries[part["best_candidate"]]
     alone = sum(entry["kind"] == "candidate" for entry in entries) == 1
     name = short(best["name"])

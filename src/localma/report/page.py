@@ -117,6 +117,8 @@ def _view(summary: dict[str, Any]) -> dict[str, Any]:
     styles = Styles(summary)
     return {
         "verdict": summary["verdict"],
+        "cautions": summary.get("cautions", []),
+        "same_weights": _same_weights(summary),
         "key_numbers": key_numbers(summary),
         "model": summary["model"],
         "spread": summary["spread"],
@@ -134,6 +136,12 @@ def _view(summary: dict[str, Any]) -> dict[str, Any]:
         "facts": facts(summary),
         "versions": versions(),
     }
+
+
+def _same_weights(summary: dict[str, Any]) -> str | None:
+    """The sentence that says so, if the weights are the same for every row."""
+    part = summary["regions"]
+    return None if part is None or part["regions"] else part["sentence"]
 
 
 def _part(view: dict[str, Any] | None, name: str) -> Any:

@@ -58,12 +58,15 @@ def _gain(gain: dict[str, Any]) -> list[dict[str, str]]:
     clear = "clear" if gain["is_clear"] else "not clear"
     if gain["is_clear"] and not gain["is_local"] and gain["value"] > 0:
         clear = "clear, but not beside other constant weights"
+    is_idle = gain.get("is_idle", False)
+    if is_idle:
+        clear = "not claimed: a constant prediction does as well"
     tiles = [
         (value, "locality gain, held out", f"{error}, {clear}" if error else clear),
         (number(gain["global_risk"]), "held-out risk of global weights", ""),
         (number(gain["risk"]), "held-out risk of this model", ""),
     ]
-    if gain["global_risk"] and gain["global_risk"] > 0:
+    if gain["global_risk"] and gain["global_risk"] > 0 and not is_idle:
         tiles.append((percent(gain["value"] / gain["global_risk"]), "of that risk saved", ""))
     return [{"value": value, "label": label, "note": note} for value, label, note in tiles]
 

@@ -9,7 +9,15 @@ from typing import Any, Self
 import numpy as np
 
 from localma._optional import optional
-from localma.inspection.drawing import COLOURS, LINES, MARKERS, legend_below, name_text, place
+from localma.inspection.drawing import (
+    COLOURS,
+    LINES,
+    MARKERS,
+    legend_below,
+    name_text,
+    nothing_to_draw,
+    place,
+)
 from localma.inspection.effects import pick_features, weight_effects
 from localma.inspection.importance import importance
 from localma.inspection.observed import Model, observe
@@ -57,6 +65,8 @@ class WeightEffectDisplay:
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw one panel per feature; `ax` is one of the axes for one feature, else a list."""
+        if not self.effects:
+            raise nothing_to_draw()
         axes = self._new_axes() if ax is None else np.ravel(np.asarray(ax, dtype=object)).tolist()
         for panel, effect in zip(axes, self.effects, strict=True):
             draw = _draw_along if effect["centres"] is not None else _draw_categories

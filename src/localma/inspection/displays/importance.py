@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from localma.inspection.drawing import COLOURS, name_text, new_axes
+from localma.inspection.drawing import COLOURS, name_text, new_axes, nothing_to_draw
 from localma.inspection.importance import importance
 from localma.inspection.observed import Model, observe
 
@@ -45,6 +45,8 @@ class ImportanceDisplay:
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw the twenty most important features."""
+        if not self.rows:
+            raise nothing_to_draw()
         rows = self.rows[:MOST_BARS]
         if ax is None:
             ax = new_axes(6.4, 1.2 + 0.3 * max(len(rows), 2))

@@ -12,6 +12,7 @@ from localma.inspection.drawing import (
     legend_below,
     name_text,
     new_axes,
+    nothing_to_draw,
     place,
     two_errors,
     wrapped,
@@ -56,7 +57,10 @@ class ErrorByRegionDisplay:
         seen = observe(
             model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups
         )
-        found = find_regions(seen.sample(random_state=random_state), random_state=random_state)
+        some = seen.sample(random_state=random_state)
+        if not some.weights_vary:
+            raise nothing_to_draw()
+        found = find_regions(some, random_state=random_state)
         return cls(region_errors(seen, found)).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:

@@ -12,6 +12,7 @@ from localma.inspection.drawing import (
     legend_below,
     name_text,
     new_axes,
+    nothing_to_draw,
     place,
     say_above,
     wrapped,
@@ -52,6 +53,8 @@ class RegionsDisplay:
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw; the title says how faithful the regions are."""
+        if not self.part["regions"]:
+            raise nothing_to_draw()
         own, regions = ax is None, self.part["regions"]
         if own:
             ax = new_axes(8.4, 1.7 + 0.62 * len(regions))

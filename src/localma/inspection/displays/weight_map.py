@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 
 from localma._optional import optional
 from localma.errors import unknown_name
-from localma.inspection.drawing import COLOURS, legend_below, name_text, new_axes, place
+from localma.inspection.drawing import (
+    COLOURS,
+    legend_below,
+    name_text,
+    new_axes,
+    nothing_to_draw,
+    place,
+)
 from localma.inspection.effects import pick_features
 from localma.inspection.importance import importance
 from localma.inspection.observed import Model, observe
@@ -45,6 +52,8 @@ class WeightMapDisplay:
     ) -> Self:
         """Draw the map over two features, by default the two most important ones."""
         seen = observe(model, X, sample_weight=sample_weight).sample(random_state=random_state)
+        if not seen.weights_vary:
+            raise nothing_to_draw()
         ranked = [row["feature"] for row in importance(seen)] if features is None else []
         first, second = pick_features(seen, features, ranked, 2)
         return cls(weight_map(seen, first, second)).plot(candidate=candidate, ax=ax)
