@@ -98,10 +98,15 @@ class DataSet:
 
     def split(self, folder: Path, rng: np.random.Generator) -> tuple[Part, Part]:
         """Draw the three parts, build the candidates: the sample and the test part."""
+        _, sample, test = self.split_with_pool(folder, rng)
+        return sample, test
+
+    def split_with_pool(self, folder: Path, rng: np.random.Generator) -> tuple[Pool, Part, Part]:
+        """The same, with the candidates."""
         table = _loaded(self.load, folder)
         build, sample, test = self._draw(table, rng)
         pool = self._build(table, build, int(rng.integers(2**31)))
-        return _ask(pool, table, sample), _ask(pool, table, test)
+        return pool, _ask(pool, table, sample), _ask(pool, table, test)
 
     def _draw(self, table: Table, rng: np.random.Generator) -> list[Rows]:
         """Rows of the three parts; the shares of the classes are the same in each."""

@@ -1,7 +1,7 @@
 """Checks of a fit: worse than a constant, and columns or candidates that hold the target.
 
 Each check is a function of arrays that returns cautions. The limits are chosen so that clean data
-hardly ever raise one; the study "warnings" counts how often they do.
+hardly ever raise one; the study "false_alarms" counts how often they do.
 """
 
 from __future__ import annotations
@@ -214,8 +214,8 @@ def leaking_columns(
         return []
     sentence = (
         f"Column {_joined(leaks, 'or')} alone tells the target almost perfectly ({len(rows):,} "
-        "rows checked). Such a column may hold the target, or be known only after it. If so, leave it "
-        "out, and check that no candidate uses it."
+        "rows checked). Such a column may hold the target, or be known only after it. If so, "
+        "leave it out, and check that no candidate uses it."
     )
     return [Caution("leakage", sentence, leaks)]
 

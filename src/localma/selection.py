@@ -40,7 +40,7 @@ ALARM_ERRORS = 1.64
 CERTAIN_ERRORS = 5.0
 """A prediction is clearly worse than a constant if its risk is higher by more than 5 % of the
 constant's risk plus 1.64 standard errors, or by more than 5 standard errors. Weak but honest
-candidates rarely are: the study "warnings" counts how often."""
+candidates rarely are: the study "false_alarms" counts how often."""
 
 
 def exponential_weights(L: Array, sample_weight: Array, prior: Array) -> Array:
