@@ -24,6 +24,9 @@ from localma.inspection import (
 )
 from localma.inspection.drawing import COLOURS, HATCHES, LINES, MARKERS, name_text
 
+# The toys are exact: a candidate may be the target, and constant weights worse than a constant.
+pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")
+
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 pd = pytest.importorskip("pandas")
@@ -197,6 +200,23 @@ def test_a_single_row_can_be_drawn(step):
     for display, part in PART_OF.items():
         if summary[part] is not None:
             display(summary[part]).plot().figure_.canvas.draw()
+
+
+@pytest.mark.parametrize(
+    "display",
+    [
+        ImportanceDisplay,
+        RegionsDisplay,
+        WeightEffectDisplay,
+        WeightMapDisplay,
+        ErrorByRegionDisplay,
+    ],
+)
+def test_weights_that_do_not_vary_are_not_drawn(step, display):
+    model = LocalMARegressor(step.model.candidates, gate="equal").fit(step.X, step.y)
+    rows = (step.X, step.y) if display is ErrorByRegionDisplay else (step.X,)
+    with pytest.raises(InvalidInputError, match="the weights are the same for every row"):
+        display.from_estimator(model, *rows)
 
 
 def test_styles_are_enough_for_all_that_is_named():

@@ -17,7 +17,7 @@ from localma import Column, LocalMAClassifier, LocalMARegressor, as_candidate
 from localma.errors import InvalidInputError
 from localma.features import GateFeatures
 from localma.frames import dense
-from localma.inspection import compare, evaluate, explain, observe
+from localma.inspection import compare, evaluate, explain, observe, summarize
 from localma.inspection.bins import make_bins
 from localma.inspection.columns import Feature, format_number, read_features, shuffle_column
 from localma.inspection.control import constant_predictions
@@ -31,6 +31,9 @@ from localma.inspection.shown import most_trusted
 from localma.inspection.spread import disagreement, spread, support
 from localma.inspection.weight_map import weight_map
 from localma.losses import tweedie
+
+# The toys are exact: a candidate may be the target, and constant weights worse than a constant.
+pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")
 
 
 def sentences(model, X, **how):
@@ -55,11 +58,31 @@ def test_regions_of_a_step_are_exact(step):
     assert part["sentence"].startswith("2 regions explain 100% of how the weights vary")
 
 
-def test_constant_weights_make_one_region(step):
+def test_constant_weights_have_no_regions_importance_or_effects(step):
     bare = LocalMARegressor(step.model.candidates, gate="equal").fit(step.X, step.y)
-    assert sentences(bare, step.X) == ["all candidates are trusted alike everywhere"]
     seen = observe(bare, step.X)
-    assert describe_regions(seen, find_regions(seen))["faithfulness"]["r2"] is None
+    part = describe_regions(seen, find_regions(seen))
+    assert part["regions"] == []
+    assert part["sentence"] == "The weights are the same for every row."
+    assert part["faithfulness"]["r2"] is None
+    assert importance(seen) == []
+    assert weight_effects(seen, seen.features) == []
+    summary = summarize(bare, step.X, step.y, control=False)
+    assert summary["map"] is None
+    assert summary["region_errors"] is None
+    assert set(summary["rows"]["region"]) == {None}
+    assert explain(bare, step.X, 0)["region"] is None
+
+
+@pytest.mark.parametrize(("moved", "vary"), [(1e-9, False), (0.0009, False), (0.01, True)])
+def test_weights_vary_if_some_row_moves_a_thousandth_of_the_weight(step, step_gate, moved, vary):
+    gate = step_gate(high=0.5 + moved)  # half of the rows on either side
+    model = LocalMARegressor(step.model.candidates, gate=gate).fit(step.X, step.y)
+    assert observe(model, step.X).weights_vary == vary
+    described = summarize(model, step.X, control=False)
+    assert bool(described["regions"]["regions"]) == vary
+    assert bool(described["importance"]) == vary
+    assert observe(model, step.X[:1]).weights_vary  # one row says nothing of others
 
 
 def categories_model(step_gate, frame, transformer):

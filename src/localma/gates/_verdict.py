@@ -30,15 +30,18 @@ weights to 1.5 (25% lower).'
             f"Whether local weights pay is unknown: one row or one group judged. The {change} from "
             f"{before}."
         )
+    if local is None:
+        size = f"{readable(-gain.value)} ± {error}"
+        if gain.is_negligible:
+            size = "less than 0.1%"
+        return (
+            "Constant weights suffice: no local weights are used. The held-out loss changes by "
+            f"{size} from {before}."
+        )
     if gain.is_negligible:
         return (
-            f"Constant weights suffice: local weights change the held-out loss, {before}, by less "
-            "than 0.1%."
-        )
-    if local is None:
-        return (
-            f"Constant weights suffice: no local weights are used. The {change} ± {error} from "
-            f"{before}."
+            f"Constant weights suffice: local weights change the held-out loss by less than 0.1% "
+            f"from {before}."
         )
     if gain.is_local:
         return (

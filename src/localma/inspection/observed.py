@@ -83,6 +83,8 @@ class Observed:
     @cached_property
     def weights_vary(self) -> bool:
         """Whether the weights differ between rows, by more than a thousandth of all weight."""
+        if len(self) < 2:
+            return True  # a single row does not say that others have its weights
         moved = np.abs(self.weights - self.mean(self.weights)).sum(axis=1) / 2
         return bool(moved.max() > SAME_WEIGHTS)
 
