@@ -1047,10 +1047,93 @@ def test_constant_weights_are_the_same_for_rows_unlike_the_sample(tmp_path):
     csv.write_csv(pa.table({**table, "x": x + 2000}), tmp_path / "new.csv")
     out = tmp_path / "m.localma"
     call("fit", tmp_path / "t.csv", "--target", "y", "--predictions", "pred_*", "--out", out)
-    assert load(out).verdict_.startswith("Constant weights suffice")
+    assert "Constant weights suffice" in load(out).verdict_
     told = call("predict", out, tmp_path / "new.csv", "--out", tmp_path / "s.csv", "--json")
     assert json.loads(told.stdout)["unlike_sample"] == 100
     assert told.stderr == ""
+
+
+# What makes a model doubtful
+
+
+def in_one_line(text):
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("gate", ["auto", "global"])
+def test_shuffled_targets_are_said_by_fit_evaluate_and_report(tmp_path, gate):
+    table = make_table(400)
+    rng = np.random.default_rng(0)
+    shuffled = pa.array(rng.permutation(table["rent"].to_numpy()))
+    table = table.set_column(table.column_names.index("rent"), "rent", shuffled)
+    csv.write_csv(table[:250], tmp_path / "train.csv")
+    csv.write_csv(table[250:], tmp_path / "test.csv")
+    out = tmp_path / "m.localma"
+    fitting = ["fit", tmp_path / "train.csv", "--target", "rent", "--predictions", "pred_*"]
+    fitting += ["--gate", gate, "--out", out]
+    worse = "The combined prediction is worse than a constant"
+    fitted = call(*fitting)
+    assert in_one_line(fitted.stdout).count(worse) == 1
+    assert "pay" not in fitted.stdout
+    assert "Warning" not in fitted.output
+    told = call(*fitting, "--json")
+    assert json.loads(told.stdout)["cautions"][0]["kind"] == "worse_than_constant"
+    assert told.stderr.startswith(worse)
+    judged = call("evaluate", out, tmp_path / "test.csv", "--no-control")
+    assert in_one_line(judged.stdout).startswith(worse)
+    assert "No gain is claimed." in in_one_line(judged.stdout)
+    assert "Warning" not in judged.output
+    pytest.importorskip("jinja2")
+    page = tmp_path / "page.html"
+    said = call("report", out, tmp_path / "test.csv", "--out", page, "--no-control")
+    assert in_one_line(said.stdout).startswith(worse)
+    text = page.read_text()
+    assert "Caution: read this first" in text
+    assert f'<p class="verdict">{worse}' in text
+    assert "lower than" not in text.split("<nav", 1)[0]
+
+
+def test_a_column_of_the_other_class_names_the_option(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=300)
+    p = 1 / (1 + np.exp(-2 * x))
+    y = np.where(rng.uniform(size=300) < p, "yes", "no")
+    table = pa.table({"x": x, "m_one": 1 - p, "m_two": 1 - p**1.2, "y": y})
+    csv.write_csv(table, tmp_path / "t.csv")
+    fitting = ["fit", tmp_path / "t.csv", "--target", "y", "--predictions", "m_*"]
+    fitting += ["--out", tmp_path / "m.localma"]
+    told = in_one_line(call(*fitting).stdout)
+    assert "'m_one' and 'm_two' would beat the constant as 1 - p" in told
+    assert "--positive" in told
+    right = in_one_line(call(*fitting, "--positive", "no").stdout)
+    assert "worse than a constant" not in right
+
+
+def test_a_column_that_holds_the_target_is_named(tmp_path):
+    table = make_table(200)
+    table = table.append_column("price", pa.array(np.log(table["rent"].to_numpy())))
+    csv.write_csv(table, tmp_path / "t.csv")
+    fitting = ["fit", tmp_path / "t.csv", "--target", "rent", "--predictions", "pred_*"]
+    told = in_one_line(call(*fitting, "--out", tmp_path / "m.localma").stdout)
+    assert "Column 'price' alone tells the target almost perfectly" in told
+
+
+def test_constant_weights_are_said_to_be_constant(tmp_path):
+    csv.write_csv(make_table(200), tmp_path / "t.csv")
+    out = tmp_path / "m.localma"
+    fitting = ["fit", tmp_path / "t.csv", "--target", "rent", "--predictions", "pred_*"]
+    call(*fitting, "--gate", "global", "--out", out)
+    told = in_one_line(call("weights", out, tmp_path / "t.csv").stdout)
+    assert "The weights are the same for every row." in told
+    assert "region" not in told
+    assert "trusted most where" not in told
+    pytest.importorskip("jinja2")
+    call("report", out, tmp_path / "t.csv", "--out", tmp_path / "r.html", "--no-control")
+    page = (tmp_path / "r.html").read_text()
+    assert "The weights are the same for every row." in page
+    assert "Which features move the weights" not in page
+    assert "Weights along a feature" not in page
+    assert "Error by region" not in page
 
 
 # Which column is what

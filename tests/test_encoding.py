@@ -119,6 +119,7 @@ def test_levels_not_seen_are_no_level():
     assert encoder.transform(new).tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 0]]
 
 
+@pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")  # P holds y
 def test_it_comes_back_from_json_and_with_a_saved_model(tmp_path):
     frame = frames()[0]
     encoder = TableEncoder().fit(frame)

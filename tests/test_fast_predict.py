@@ -239,6 +239,7 @@ class TestKernel:
 CANDIDATES = {"left": lambda X: -X[:, 0], "right": lambda X: X[:, 0]}
 
 
+@pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")  # of toys
 class TestEstimators:
     @pytest.mark.parametrize("gate", ["auto", "local", "global", "equal", "paper"])
     def test_given_predictions_are_averaged_as_the_pool_is(self, gate, tmp_path):

@@ -82,6 +82,7 @@ def test_the_path_of_the_test_is_local_and_guarded(tmp_path):
     assert [value.name for value in session.get_inputs()] == ["x"]
 
 
+@pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")  # of a toy
 def test_a_regressor(tmp_path):
     X, _, y = problem(80, 3, 2, 1, 0)
     pool = {"up": lambda X: X[:, 0] + 1.0, "down": lambda X: X[:, 0] - 1.0}

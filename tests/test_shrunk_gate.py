@@ -310,6 +310,9 @@ class TestBand:
         with pytest.raises(InvalidInputError, match="level of a band must be between 0 and 1"):
             local.weight_band(local_truth()[0], level)
 
+    @pytest.mark.filterwarnings(
+        "ignore::localma.errors.WorseThanConstantWarning"
+    )  # of global weights
     def test_through_the_estimator(self):
         X, P, y = local_truth()
         model = LocalMARegressor(random_state=0).fit(X, y[:, 0], predictions=P[:, :, 0])
@@ -457,6 +460,9 @@ class TestSplits:
             LocalMARegressor().fit(X, y[:, 0], predictions=P[:, :, 0])
         LocalMARegressor(cv=3, random_state=0).fit(X, y[:, 0], predictions=P[:, :, 0])
 
+    @pytest.mark.filterwarnings(
+        "ignore::localma.errors.WorseThanConstantWarning"
+    )  # of random probabilities
     def test_folds_that_leave_a_class_out(self):
         rng = np.random.default_rng(0)
         X = rng.normal(size=(30, 2))

@@ -54,6 +54,7 @@ def test_sklearn_check(estimator, check):
 @pytest.mark.parametrize(
     "gate", ["global", MLPGate(n_steps=200, random_state=0)], ids=["global", "local"]
 )
+@pytest.mark.filterwarnings("ignore::localma.errors.WorseThanConstantWarning")  # of global weights
 def test_weight_is_repetition(gate):
     """A row of weight k counts as k rows, to 1e-3; with fitted candidates no folds interfere."""
     rng = np.random.default_rng(0)

@@ -211,6 +211,7 @@ def test_state_comes_back_from_arrays(is_frozen):
     np.testing.assert_allclose(pickled.predict_weights(X), fitted.predict_weights(X), atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::localma.errors.WorseThanConstantWarning")  # y is constant
 @pytest.mark.parametrize("is_frozen", [True, False])
 def test_saved_models_find_their_encoder_or_say_what_is_wrong(is_frozen, tmp_path):
     X, P, y = problem(40)

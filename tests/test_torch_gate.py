@@ -530,6 +530,7 @@ class TestEstimators:
             model.fit(frame, y).predict_weights(frame), plain.predict_weights(texts), atol=1e-6
         )
 
+    @pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")  # of a toy
     def test_a_table_is_checked_as_ever(self):
         X, _, y = problem()
         pool = {"a": lambda X: X[:, 0], "b": lambda X: X[:, 1]}

@@ -577,8 +577,11 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
     n_outputs_ : K, the number of outputs
     output_names_ : tuple of their K names, in the order of `predict`, where data frames name them:
         y, or else the first predictions; None where there are none
+    constant_prediction_ : (K,) the best constant prediction of the sample: mean, median or quantile
+        of each output, whatever the loss elicits
+    cautions_ : tuple of Caution, reasons to doubt this fit, of which `fit` warns
     locality_gain_, path_, verdict_ : with gate="auto", what local weights are worth, the path of
-        gates that was judged, and the verdict in one sentence
+        gates that was judged, and the verdict in one sentence, after the cautions
 
     Examples
     --------
@@ -652,7 +655,8 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
     Attributes
     ----------
     classes_ : (K,) sorted union of the classes that the candidates know
-    gate_, pool_, global_weights_, candidate_names_ : as in `LocalMARegressor`
+    constant_prediction_ : (K,) shares of the classes in the sample
+    gate_, pool_, global_weights_, candidate_names_, cautions_ : as in `LocalMARegressor`
 
     Examples
     --------

@@ -33,7 +33,7 @@ SCREENED_ROWS = 200
 """Columns that do not follow the target in this many rows are not looked at further."""
 
 LEAST_ROWS = 10
-"""Fewer rows that differ from the most frequent target are no evidence of a leak."""
+"""Fewer rows are no evidence; for a leak, rows that differ from the most frequent target."""
 
 RANKED_ROWS = 50
 SAME_ORDER = 0.999
@@ -85,7 +85,7 @@ def worse_than_constant(
     names : of the M candidates
     where : the rows on which the two were compared, such as "held-out rows"
     """
-    if not gap.is_worse:
+    if not gap.is_worse or len(baseline.weighing_rows) < LEAST_ROWS:
         return []
     inverted = inverted_candidates(baseline, outputs, names)
     sentence = (
@@ -128,6 +128,8 @@ def _cause(baseline: Baseline, outputs: Array, inverted: Sequence[str]) -> str:
         )
     rows = evenly_spaced(baseline.weighing_rows, CHECKED_ROWS)
     targets, predictions = baseline.targets[rows], outputs[rows]
+    if baseline.labels is None and not np.ptp(targets, axis=0).any():
+        return "All targets are the same: there is nothing to predict."
     mean, average = float(targets.mean()), float(predictions.mean())
     is_regression = baseline.labels is None and targets.shape[1] == 1
     if is_regression and abs(average - mean) > FAR * float(targets.std()):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from localma.cautions import Caution, warn
 from localma.combine import global_average, row_losses
 from localma.errors import InvalidInputError
-from localma.fit_checks import worse_than_constant
+from localma.fit_checks import LEAST_ROWS, worse_than_constant
 from localma.gates import EqualGate, GlobalGate, ShrunkGate
 from localma.inspection.control import Control, fit_control
 from localma.inspection.metrics import CLASSIFICATION, REGRESSION, measured
@@ -119,9 +119,9 @@ def compare(seen: Observed, *, control: bool = True, random_state: int = 0) -> d
 
 
 def _beside_constant(seen: Observed, losses: Array) -> BaselineGap | None:
-    """The model beside the best constant of the labelled sample; None if that is unknown."""
+    """The model beside the best constant of the labelled sample; None if it is not known."""
     constant = seen.model.constant_prediction_
-    if constant is None:
+    if constant is None or np.count_nonzero(seen.sample_weight) < LEAST_ROWS:
         return None
     return baseline_gap(
         seen.baseline.losses(constant), losses, seen.sample_weight, groups=seen.groups

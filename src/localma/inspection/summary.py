@@ -33,7 +33,7 @@ order, and "n_others" is 42, or 0 where everybody is named.
                               to_best, to_model: {value, standard_error, is_clear}}],
                    control: {sentence, name | None where there is none, constants, n_rows,
                              n_fitted},
-                   constant: None in models of earlier versions, else
+                   constant: None with less than 10 rows, or if an earlier version fitted, else
                              {name, prediction: [K], loss, to_model, is_idle, is_worse},
                    cautions: [{kind, sentence, names}], claim,
                    sentence: the cautions, then the claim}
