@@ -29,5 +29,6 @@ NEEDED = {
     "src/localma/gates/_torch_training.py": "accelerate",
     "src/localma/onnx_export.py": "onnx",
     "src/localma/report/page.py": "jinja2",
+    "src/localma/tables": "pyarrow",
 }
 collect_ignore = [path for path, package in NEEDED.items() if find_spec(package) is None]

@@ -14,7 +14,7 @@ LAYERS = [
     {"errors", "cautions", "_optional", "_torchvision", "_transformers", "progress"}
     | {"whole_files", "wording"},
     {"frames", "arrow_rows", "imports", "folds", "losses", "selection", "backbones"},
-    {"encoding"},
+    {"encoding", "tables"},
     {"combine", "candidates", "features", "baseline", "fit_checks"},
     {"gates"},
     {"estimators"},

@@ -22,6 +22,8 @@ MOST_LEVELS = 30
 """Categories that get a column of their own; the rarest share none, as unseen ones do."""
 FEWEST_ROWS = 5
 """Rows that a category must have to get a column of its own."""
+EXACT = 2**53
+"""Whole numbers beyond are not exact as floating numbers."""
 CYCLES = {"year": 365.2425, "week": 7.0}
 """Days after which dates come round again."""
 DATE_PARTS = ("day", *CYCLES)
@@ -262,7 +264,8 @@ def _look_at(name: str, series: Any) -> EncodedColumn | str:
     flagged = bool(missing.any())
     if missing.all():
         return "all values are missing"
-    if series.dtype.is_numeric() or series.dtype == nw.Boolean:
+    is_number = series.dtype.is_numeric() and not _are_ids(series)
+    if is_number or series.dtype == nw.Boolean:
         present = _numbers(series, name)[~missing]
         if np.ptp(present) == 0 and not flagged:
             return "all values are the same"
@@ -280,6 +283,11 @@ def _look_at(name: str, series: Any) -> EncodedColumn | str:
         return EncodedColumn(name, "date", float(np.median(days)), flagged, parts=parts)
     texts = [text for text, gone in zip(_texts(series), missing, strict=True) if not gone]
     return _look_at_texts(name, texts, flagged)
+
+
+def _are_ids(series: Any) -> bool:
+    """Whether whole numbers have more digits than a floating number holds: they are names."""
+    return series.dtype.is_integer() and max(-series.min(), series.max()) > EXACT
 
 
 def _counts(values: Array) -> bool:

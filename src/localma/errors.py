@@ -6,7 +6,7 @@ Every message states the rule, the value received and the way out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
@@ -25,11 +25,33 @@ def _without_numpy_types(text: str) -> str:
 
 
 class LocalMAError(Exception):
-    """Root of every error that localma raises on purpose."""
+    """Root of every error that localma raises on purpose.
 
-    def __init__(self, message: str) -> None:
+    Parameters
+    ----------
+    message : str
+        The rule, the value received and, unless it is in the hint, the way out.
+    python_hint : str, optional
+        The way out in terms of Python, which a command line leaves out.
+
+    Attributes
+    ----------
+    plain : str
+        The message without the hint.
+
+    Examples
+    --------
+    >>> error = LocalMAError("The gate is not saved.", python_hint="Pass load(path, gate=...).")
+    >>> print(error)
+    The gate is not saved. Pass load(path, gate=...).
+    >>> error.plain
+    'The gate is not saved.'
+    """
+
+    def __init__(self, message: str = "", *, python_hint: str = "") -> None:
         # Values of users are often scalars of NumPy; here no message can show np.int64(0).
-        super().__init__(_without_numpy_types(message))
+        self.plain = _without_numpy_types(message)
+        super().__init__(_without_numpy_types(f"{message} {python_hint}".rstrip()))
 
 
 class InvalidInputError(LocalMAError, ValueError):
@@ -45,19 +67,34 @@ class CandidateError(LocalMAError, ValueError):
         The rule, the value received, the way out.
     candidate : str
         Name of the candidate in its pool.
+    rows : sequence of int, optional
+        The rows, counted from zero, that have no finite prediction, if that is what is wrong.
+    python_hint : str, optional
+        The way out in terms of Python.
     """
 
-    def __init__(self, message: str, *, candidate: str) -> None:
-        super().__init__(message)
-        self.candidate = candidate
+    def __init__(
+        self,
+        message: str,
+        *,
+        candidate: str,
+        rows: Sequence[int] = (),
+        python_hint: str = "",
+    ) -> None:
+        super().__init__(message, python_hint=python_hint)
+        self.candidate, self.rows = candidate, tuple(rows)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # The keyword-only argument would be lost on the way back from a worker process.
-        return _candidate_error, (str(self), self.candidate)
+        # The keyword-only arguments would be lost on the way back from a worker process.
+        return _candidate_error, (str(self), self.candidate, self.rows, self.plain)
 
 
-def _candidate_error(message: str, candidate: str) -> CandidateError:
-    return CandidateError(message, candidate=candidate)
+def _candidate_error(
+    message: str, candidate: str, rows: tuple[int, ...], plain: str
+) -> CandidateError:
+    error = CandidateError(message, candidate=candidate, rows=rows)
+    error.plain = plain
+    return error
 
 
 class FileFormatError(LocalMAError, ValueError):

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -250,13 +250,14 @@ class _LocalMA(BaseEstimator):
             judged = NO_CLAIM
         return " ".join([*(caution.sentence for caution in self.cautions_), judged])
 
-    def candidate_predictions(self, X: Any) -> Any:
-        """What each candidate says: (n, M), or (n, M, K) with several outputs or classes.
+    def candidate_predictions(self, X: Any, *, rows: Sequence[int] | None = None) -> Any:
+        """Predictions of the candidates: (n, M), or (n, M, K) with several outputs or classes.
 
-        The classes of a classifier are in the order of `classes_`.
+        The classes of a classifier are in the order of `classes_`. If X is a part of your rows,
+        rows : (n,) are the numbers by which errors call them; by default they count from zero.
         """
         X = self._check_inputs(X, reset=False)
-        P = self._ask(X)
+        P = self._ask(X, rows=rows)
         return self._named(P, X) if P.ndim == 2 else P
 
     def set_output(self, *, transform: str | None = None) -> Self:
@@ -500,7 +501,7 @@ class _LocalMA(BaseEstimator):
             try_loss(self.loss_, targets, outputs.mean(axis=1))
         check_unit(self.loss_, targets, outputs)
 
-    def _ask(self, X: Any, only: Mask | None = None) -> Array:
+    def _ask(self, X: Any, only: Mask | None = None, rows: Sequence[int] | None = None) -> Array:
         """Predictions of the pool: (n, M) or (n, M, K)."""
         if self.pool_ is None:
             raise InvalidInputError(
@@ -508,7 +509,7 @@ class _LocalMA(BaseEstimator):
                 "with candidates={}. Pass predictions= of "
                 f"{', '.join(map(repr, self.candidate_names_))}, or load it with its candidates."
             )
-        return self.pool_.predict(X, only=only, outputs=self._outputs())
+        return self.pool_.predict(X, only=only, outputs=self._outputs(), rows=rows)
 
     def _outputs(self) -> OutputNames:
         """The order of several outputs at the fit; models pickled long ago do not know it."""

@@ -145,13 +145,13 @@ def _check_number(number: int, available: int, grouped: bool) -> None:
         raise InvalidInputError(f"cv must be at least 2 folds, got {number}; pass cv=2 or more.")
     if available < 2:
         raise InvalidInputError(
-            f"Folds need at least 2 {what} to be split; received {available}. "
-            + ("Leave out groups=, or label rows of more groups." if grouped else "Pass more rows.")
+            f"Folds need at least 2 {what} to be split; received {available}. Give more {what}."
         )
     if number > available:
         raise InvalidInputError(
-            f"{available} {what} cannot be split into cv={number} folds; "
-            f"pass cv={available} or fewer, or more {what}."
+            f"{available} {what} cannot be split into {number} folds. Use fewer folds, or more "
+            f"{what}.",
+            python_hint=f"Pass cv={available} or less.",
         )
 
 
@@ -160,8 +160,9 @@ def _check_labels(number: int, y: NDArray[Any]) -> None:
     labels, rows = np.unique(y, return_counts=True)
     if number > rows.max():
         raise InvalidInputError(
-            f"cv={number} folds need {number} rows of some class; the most frequent, "
-            f"{labels[rows.argmax()]!r}, has {rows.max()}. Pass a smaller cv=, or more rows."
+            f"{number} folds need {number} rows of some class; the most frequent, "
+            f"{labels[rows.argmax()]!r}, has {rows.max()}. Use fewer folds, or more rows.",
+            python_hint=f"Pass cv={rows.max()} or less.",
         )
 
 

@@ -364,8 +364,9 @@ def _make_gate(description: Any, trust: bool, given: Any) -> Gate:
         ) from error
     if not trust and gate.fetches() is not None:
         raise UntrustedFileError(
-            f"The gate of this file needs {gate.fetches()}, which would be fetched from elsewhere. "
-            "Pass trust=True if you trust the file, or give the gate to load(path, gate=...)."
+            f"The gate of this file needs {gate.fetches()}, which would be fetched from elsewhere.",
+            python_hint="Pass trust=True if you trust the file, or give the gate to "
+            "load(path, gate=...).",
         )
     return gate
 
@@ -379,8 +380,8 @@ def _code(gate_class: Any, saved: Any, trust: bool, given: Any) -> dict[str, Any
         elif isinstance(saved.get(name), dict) and "$left_out" in saved[name]:
             way = "module" if name == "module" else f"{gate_class.__name__}(..., {name}=...)"
             raise InvalidInputError(
-                f"The {name} of this file's {gate_class.__name__} is not saved; pass it again: "
-                f"load(path, gate={way})."
+                f"The {name} of this file's {gate_class.__name__} is not saved.",
+                python_hint=f"Pass it again: load(path, gate={way}).",
             )
     return found
 
@@ -388,8 +389,9 @@ def _code(gate_class: Any, saved: Any, trust: bool, given: Any) -> dict[str, Any
 def _imported(name: str, trust: bool) -> Any:
     if not trust:
         raise UntrustedFileError(
-            f"The gate of this file is made by importing {name!r}, which may run any code. Pass "
-            "trust=True if you trust the file, or give the gate to load(path, gate=...)."
+            f"The gate of this file is made by importing {name!r}, which may run any code.",
+            python_hint="Pass trust=True if you trust the file, or give the gate to "
+            "load(path, gate=...).",
         )
     return import_object(name)
 
@@ -474,13 +476,15 @@ def _restore_features(recipe: dict[str, Any], attached: Any, trust: bool) -> Gat
         return GateFeatures.attached(attached, recipe.get("hidden", ()))
     if recipe.get("kind") == "attach":
         raise InvalidInputError(
-            f"The gate's inputs come from {recipe.get('what')}, which is not saved; pass it again: "
-            "load(path, gate_features=...)."
+            f"The gate's inputs come from {recipe.get('what')}, which is not saved.",
+            python_hint="Pass it again: load(path, gate_features=...).",
         )
     if recipe.get("kind") == "function" and not trust:
         raise UntrustedFileError(
             f"The gate's inputs come from the function {recipe.get('import')!r}, which may run any "
-            "code. Pass trust=True if you trust the file, or gate_features= the function itself."
+            "code.",
+            python_hint="Pass trust=True if you trust the file, or gate_features= the function "
+            "itself.",
         )
     return GateFeatures.from_recipe(recipe)
 
@@ -524,9 +528,9 @@ def _check_all_come_back(entries: list[dict[str, Any]], trust: bool) -> None:
     missing = [entry["name"] for entry in entries if entry["recipe"] is None]
     if missing:
         raise InvalidInputError(
-            f"{_counted(missing)} not saved in the file. Pass the models again: load(path, "
-            f"candidates={_as_argument(missing)}). To predict without models, pass candidates={{}} "
-            "here and predictions= to predict."
+            f"{_counted(missing)} not saved in the file.",
+            python_hint=f"Pass the models again: load(path, candidates={_as_argument(missing)}). "
+            "To predict without models, pass candidates={} here and predictions= to predict.",
         )
     if trust:
         return
@@ -534,8 +538,9 @@ def _check_all_come_back(entries: list[dict[str, Any]], trust: bool) -> None:
     if untrusted:
         raise UntrustedFileError(
             f"{_counted(untrusted)} made from {', '.join(untrusted.values())}, which may run any "
-            "code. Pass trust=True if you trust the file, or the models: "
-            f"candidates={_as_argument(untrusted)}."
+            "code.",
+            python_hint="Pass trust=True if you trust the file, or the models: "
+            f"candidates={_as_argument(untrusted)}.",
         )
 
 

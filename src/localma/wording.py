@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from math import floor, isfinite, log10
 from unicodedata import category
 
 UNPRINTABLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -43,3 +44,16 @@ def _shown(letter: str) -> str:
     if category(letter) not in UNPRINTABLE or letter in JOINERS:
         return letter
     return letter.encode("unicode_escape").decode("ascii")
+
+
+def decimals_of(size: float, digits: int = 2) -> int:
+    """Decimals that show some significant digits of a number, such as a standard error.
+
+    Negative ones stand for tens, hundreds and so on.
+
+    >>> decimals_of(0.0123), decimals_of(2500.0)
+    (3, -2)
+    """
+    if not isfinite(size) or size == 0:
+        return digits
+    return digits - 1 - floor(log10(abs(size)))

@@ -561,7 +561,7 @@ def test_missing_inputs_are_named_with_the_nearest() -> None:
         (
             ["a", "b", "c"],
             r"Candidate 'north' returned values of dtype <U1, such as .*'a'.*; predictions must be "
-            r"real numbers: convert them, for example with \.astype\(float\)\.",
+            r"real numbers\. Convert them, for example with \.astype\(float\)\.",
         ),
         (np.array([1.0, 2.0, None]), r"returned values of dtype object, such as 1\.0"),
         (np.array([1j, 2, 3]), r"returned values of dtype complex128, such as"),

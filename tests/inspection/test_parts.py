@@ -367,7 +367,7 @@ def test_control_tells_a_predictor_in_disguise_from_a_choice():
         random_state=0,
     ).fit(both[:200], target[:200])
     told = evaluate(choice, both[200:], target[200:])
-    assert "what the candidates say matters" in told["control"]["sentence"]
+    assert "the candidates' predictions matter" in told["control"]["sentence"]
 
 
 def test_control_of_classes_is_one_constant_each(classifier):

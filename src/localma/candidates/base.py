@@ -223,7 +223,9 @@ class Candidate(ABC):
         except CandidateError as error:
             if self.source is None:
                 raise
-            raise CandidateError(_with_source(str(error), self), candidate=name) from error
+            raise CandidateError(
+                _with_source(str(error), self), candidate=name, rows=error.rows
+            ) from error
 
     def _rows_within(self, amount: str, X: Any, name: str, rows: Rows | None) -> int:
         first = take_rows(X, slice(0, 1))

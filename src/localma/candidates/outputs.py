@@ -138,8 +138,9 @@ def _real_array(output: Any, name: str) -> Array:
         example = f", such as {values.flat[0]!r}" if values.size else ""
         raise CandidateError(
             f"Candidate {name!r} returned values of dtype {values.dtype}{example}; predictions "
-            "must be real numbers: convert them, for example with .astype(float).",
+            "must be real numbers.",
             candidate=name,
+            python_hint="Convert them, for example with .astype(float).",
         )
     return values.astype(np.float64, copy=False)
 
@@ -194,13 +195,15 @@ def _check_finite(values: Array, name: str, rows: Rows | None) -> None:
     if finite.all():
         return
     bad = ~finite if values.ndim == 1 else ~finite.all(axis=1)
-    first = bad.argmax() if rows is None else rows[int(bad.argmax())]
+    positions = np.flatnonzero(bad).tolist()
+    failed = positions if rows is None else [int(rows[position]) for position in positions]
     what = "NaN" if np.isnan(values).any() else "infinity"
     raise CandidateError(
         f"Candidate {name!r} returned {what} in {bad.sum()} of the {len(values)} rows it was "
-        f"given, first in row {first}; predictions must be finite: fill or leave out "
+        f"given, first in row {failed[0]}; predictions must be finite: fill or leave out "
         "those rows, or leave out the candidate.",
         candidate=name,
+        rows=failed,
     )
 
 

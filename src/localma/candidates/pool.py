@@ -25,7 +25,7 @@ from localma.candidates.labels import (
 )
 from localma.candidates.names import check_names, made_unique
 from localma.candidates.output_names import OutputNames
-from localma.candidates.outputs import Array, Task, check_task_name, stacked
+from localma.candidates.outputs import Array, Rows, Task, check_task_name, stacked
 from localma.errors import InvalidInputError, unknown_name
 from localma.folds import make_folds
 from localma.frames import (
@@ -187,6 +187,7 @@ class Pool:
         only: Any = None,
         given: Mapping[str, Array] | None = None,
         outputs: OutputNames | None = None,
+        rows: Rows | None = None,
     ) -> Array:
         """Ask every candidate about every row.
 
@@ -199,6 +200,7 @@ class Pool:
         given : predictions already known, by name, put into P as they are.
         outputs : the order of several outputs in regression, by which data frames that candidates
             return are arranged; that of the first such frame if None.
+        rows : (n,) numbers by which errors call the rows; counted from zero if None.
 
         Returns
         -------
@@ -212,7 +214,7 @@ class Pool:
         self._check_known(given)
         mask = None if only is None else self._mask(only, n_rows(X))
         outputs = OutputNames() if outputs is None else outputs
-        return stacked(self._answers(X, mask, given, outputs), self.names, n_rows(X))
+        return stacked(self._answers(X, mask, given, outputs, rows), self.names, n_rows(X))
 
     def check_labels(self, y: Any) -> None:
         """Refuse labels in y that no candidate knows; a CrossFitted will learn any."""
@@ -229,15 +231,20 @@ class Pool:
             )
 
     def _answers(
-        self, X: Any, mask: Mask | None, given: Mapping[str, Array], outputs: OutputNames
+        self,
+        X: Any,
+        mask: Mask | None,
+        given: Mapping[str, Array],
+        outputs: OutputNames,
+        rows: Rows | None,
     ) -> Iterator[Array | None]:
         """Predictions of one candidate after another; None for one that is not asked."""
         for m, (name, candidate, seen) in enumerate(self._seen_by_each(X)):
             if name in given:
                 yield given[name]
                 continue
-            rows = None if mask is None else mask[:, m]
-            values = _ask(candidate, seen, self.task, name, rows, outputs)
+            asked = None if mask is None else mask[:, m]
+            values = _ask(candidate, seen, self.task, name, asked, outputs, rows)
             yield None if values is None else self._aligned(m, values)
 
     def _items(self) -> Iterable[tuple[str, Candidate]]:
@@ -350,17 +357,19 @@ def _ask(
     X: Any,
     task: Task,
     name: str,
-    rows: Mask | None,
+    mask: Mask | None,
     outputs: OutputNames,
+    rows: Rows | None,
 ) -> Array | None:
     """Predictions of one candidate, zero in the rows left out; None if all are."""
-    if rows is None or rows.all():
-        return candidate.predict(X, task, name=name, outputs=outputs)
-    if not rows.any():
+    if mask is None or mask.all():
+        return candidate.predict(X, task, name=name, rows=rows, outputs=outputs)
+    if not mask.any():
         return None
-    asked = np.flatnonzero(rows)
-    some = candidate.predict(take_rows(X, asked), task, name=name, rows=asked, outputs=outputs)
-    values = np.zeros((len(rows), *some.shape[1:]))
+    asked = np.flatnonzero(mask)
+    numbers = asked if rows is None else np.asarray(rows)[asked]
+    some = candidate.predict(take_rows(X, asked), task, name=name, rows=numbers, outputs=outputs)
+    values = np.zeros((len(mask), *some.shape[1:]))
     values[asked] = some
     return values
 

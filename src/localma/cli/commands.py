@@ -8,10 +8,11 @@ from localma.cli.caching import cache
 from localma.cli.demo import demo
 from localma.cli.fitting import fit
 from localma.cli.judging import evaluate, explain, report, weights
+from localma.cli.messages import in_plain_words
 from localma.cli.using import predict
 
 
 def register(app: Any) -> None:
     """Add every command to the program."""
     for command in (fit, predict, evaluate, weights, explain, report, cache, demo):
-        app.command()(command)
+        app.command()(in_plain_words(command))

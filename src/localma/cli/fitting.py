@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from localma._optional import optional
 from localma.candidates import Candidate, Column
-from localma.cli.app import AsJson, Seed, TableFile, Trust, check_out, typer, wrong_call
+from localma.cli.app import (
+    AsJson,
+    Decimal,
+    Encoding,
+    Na,
+    Seed,
+    Sep,
+    TableFile,
+    Trust,
+    check_out,
+    text_options,
+    typer,
+    wrong_call,
+)
+from localma.cli.messages import plain_words, say_remarks, speaking_of_rows
 from localma.cli.pools import read_pool
 from localma.cli.roles import Roles, column_candidates
-from localma.cli.showing import note_cautions, print_json, say, show_table
-from localma.cli.tables import labelled, read, types_of_labels, weights_of
+from localma.cli.showing import note_cautions, print_json, say, share, show_table
+from localma.cli.tables import check_once, labelled, no_column, split_names, weights_of
+from localma.cli.tasks import check_loss, classes_of
 from localma.cli.times import check_times, later_folds
 from localma.encoding import TableEncoder
 from localma.errors import CandidateError, InvalidInputError
@@ -22,10 +39,14 @@ from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
 from localma.folds import DEFAULT_FOLDS
 from localma.frames import positions_of
 from localma.inspection.plain import plain
-from localma.losses import Loss, get_loss
+from localma.losses import Loss
 from localma.persistence import Model, save
+from localma.tables.columns import Known
+from localma.tables.files import TableReader, open_table
+from localma.tables.remarks import TableFileError
 
-LABEL_LOSSES = ("cross_entropy", "brier")
+Rows = NDArray[np.intp]
+CLASSES_SHOWN = 5
 
 
 def fit(
@@ -33,7 +54,8 @@ def fit(
     target: Annotated[str, typer.Option(help="The column to predict.")],
     out: Annotated[Path, typer.Option(help="The file to write, such as rent.localma.")],
     predictions: Annotated[
-        list[str] | None, typer.Option(help="Columns of predictions; a glob such as 'pred_*'.")
+        list[str] | None,
+        typer.Option(help="Columns of predictions, commas between; globs such as 'pred_*'."),
     ] = None,
     models: Annotated[
         Path | None,
@@ -62,6 +84,10 @@ def fit(
             min=2, help="Folds that judge the weights; default: 5, one where rows abound."
         ),
     ] = None,
+    sep: Sep = None,
+    encoding: Encoding = None,
+    na: Na = None,
+    decimal: Decimal = None,
     seed: Seed = 0,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -74,58 +100,117 @@ def fit(
         raise wrong_call("Give the models as columns, by --predictions, or to run, by --models.")
     if time is not None and group is not None:
         raise wrong_call("Rows are judged by --time or by --group, not by both; leave one out.")
-    check_out(out, train, *([] if models is None else [models]))
-    known_loss = _known_loss(loss)
     if gate not in GATES:
         raise wrong_call(f"--gate must be one of {', '.join(GATES)}; received {gate!r}.")
+    check_out(out, train, *([] if models is None else [models]))
+    minimised = check_loss(loss, task)
     pool = None if models is None else read_pool(models, trust=trust)
-    types = {} if task == "regression" else types_of_labels(train, target)
-    if group is not None:
-        types = {**types, group: optional("pyarrow", extra="cli").string()}
-    table = read(train, types)
-    held = predictions or columns_of(pool, table)
-    roles = Roles(target, held, _split(features), weight, group, time)
-    roles.check(table.column_names)
-    table, _ = labelled(table, target)
-    if time is not None:
-        check_times(table[time], time)
-        table = table.sort_by(time)
+    reader = open_table(train, text_options(sep, encoding, na, decimal))
+    roles = _roles(reader, pool, target, predictions, features, (weight, group, time))
+    table, rows = _read(reader, roles, task)
     if gate == "auto":
         _check_folds(folds or DEFAULT_FOLDS, table, roles)
-    labels = _labels(table[target], target, task, known_loss)
+    columns = roles.matched(table.column_names)
+    labels = classes_of(
+        table[target], target, task=task, loss=minimised, positive=positive, columns=columns
+    )
+    if gate == "auto" and labels is not None and group is None and time is None:
+        _check_folds_of_classes(folds or DEFAULT_FOLDS, table[target])
     if positive is not None and labels is None:
         raise wrong_call("--positive names a class, and this target holds numbers; leave it out.")
     runs = pool is not None
     if pool is None:
-        pool = column_candidates(roles.matched(table.column_names), labels, positive)
-    model = _model(labels, pool, loss=known_loss, gate=gate, random_state=seed)
+        pool = column_candidates(columns, labels, positive)
+    model = _model(labels, pool, loss=minimised, gate=gate, random_state=seed)
     model.cv = folds if time is None else later_folds(table[time], folds or DEFAULT_FOLDS)
-    left_out = _fit(model, table, roles, pool, runs=runs)
-    notes = {"target": target, "table": train.name, "weight": weight, "group": group}
-    save(model, out, notes={key: name for key, name in notes.items() if name is not None})
+    with speaking_of_rows(reader, rows):
+        left_out = _fit(model, table, roles, pool, runs=runs)
+    save(model, out, notes=_notes(reader, roles))
     report = _report(model, table, left_out, out)
     if as_json:
         print_json(report)
         note_cautions(report["cautions"])
     else:
-        _show(report)
+        _show(report, reader)
 
 
-def _split(names: list[str] | None) -> list[str] | None:
-    if names is None:
-        return None
-    columns = [name.strip() for part in names for name in part.split(",") if name.strip()]
-    if not columns:
-        raise wrong_call("--features names no column; leave it out for all without another part.")
-    return columns
+def _roles(
+    reader: TableReader,
+    pool: dict[str, Candidate] | None,
+    target: str,
+    predictions: list[str] | None,
+    features: list[str] | None,
+    others: tuple[str | None, str | None, str | None],
+) -> Roles:
+    """Which column is what; others : weight, group and time."""
+    names = reader.names
+    held = split_names("--predictions", predictions, names) or columns_of(pool, reader)
+    seen = None if features is None else split_names("--features", features, names)
+    weight, group, time = others
+    roles = Roles(target, held, seen, weight, group, time)
+    roles.check(names)
+    for option, name in zip(
+        ("--target", "--weight", "--group", "--time"), (target, *others), strict=True
+    ):
+        check_once(reader, option, name)
+    for name in roles.matched(names):
+        check_once(reader, "--predictions", name)
+    return roles
 
 
-def columns_of(pool: dict[str, Candidate] | None, table: Any) -> list[str]:
+def _read(reader: TableReader, roles: Roles, task: str) -> tuple[Any, Rows]:
+    """The labelled rows, in the order of time if there is one, and where they are in the file."""
+    arrow = optional("pyarrow", extra="cli")
+    numbers = dict.fromkeys(roles.matched(reader.names), "--predictions")
+    if roles.weight is not None:
+        numbers[roles.weight] = "--weight"
+    if task == "regression":
+        numbers[roles.target] = "--task regression"
+    types = dict.fromkeys(numbers, arrow.float64())
+    if roles.group is not None:
+        types[roles.group] = arrow.string()
+    try:
+        table = reader.read(Known(types))
+    except TableFileError as error:
+        if error.column not in numbers:
+            raise
+        raise wrong_call(f"{numbers[error.column]} needs numbers. {plain_words(error)}") from error
+    say_remarks(reader)
+    table, rows = labelled(table, roles.target)
+    if roles.time is not None:
+        check_times(table[roles.time], roles.time)
+        order = optional("pyarrow.compute", extra="cli").sort_indices(table[roles.time])
+        table, rows = table.take(order), rows[order.to_numpy()]
+    return table, rows
+
+
+def columns_of(pool: dict[str, Candidate] | None, reader: TableReader) -> list[str]:
     """Columns of a table, and globs over them, that hold predictions of candidates of a pool."""
     held = [c for c in (pool or {}).values() if isinstance(c, Column)]
     globs = [str(c.columns[0]) for c in held if c.is_glob]
     keys = [key for c in held if not c.is_glob for key in c.columns]
-    return globs + [str(table.column_names[place]) for place in positions_of(table, keys)]
+    for key in keys:
+        if isinstance(key, str) and key not in reader.names:
+            raise wrong_call(f"--models: {no_column(key, reader.names, reader.name)}")
+        if isinstance(key, int) and not 0 <= key < len(reader.names):
+            raise wrong_call(
+                f"--models: {reader.name} has no column {key}; it has {len(reader.names)}, "
+                "counted from 0."
+            )
+    return globs + [key if isinstance(key, str) else reader.names[key] for key in keys]
+
+
+def _notes(reader: TableReader, roles: Roles) -> dict[str, str]:
+    """What commands that use the model must know of the labelled table."""
+    notes = {
+        "target": roles.target,
+        "table": reader.name,
+        "weight": roles.weight,
+        "group": roles.group,
+        "decimal": reader.decimal,
+        "percents": json.dumps(sorted(reader.percents)),
+    }
+    return {key: text for key, text in notes.items() if text is not None}
 
 
 def _check_folds(folds: int, table: Any, roles: Roles) -> None:
@@ -142,51 +227,16 @@ def _check_folds(folds: int, table: Any, roles: Roles) -> None:
         )
 
 
-def _labels(target: Any, name: str, task: str, loss: Loss | None) -> Any:
-    """Classes of the target, in order; None for a regression."""
-    import pyarrow.types as kinds
-
-    if task not in ("auto", "regression", "classification"):
-        raise wrong_call(f"--task must be auto, regression or classification; received {task!r}.")
-    kind = target.type
-    words = kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_dictionary(kind)
-    by_loss = loss is not None and loss.name in LABEL_LOSSES
-    by_target = words or kinds.is_boolean(kind) or by_loss
-    if task == "regression" and words:
-        raise wrong_call("--task regression needs numbers in the target's column; it holds words.")
-    if task == "regression" or (task == "auto" and not by_target):
-        return None
-    if words and task == "auto":
-        _refuse_numbers_with_words(target, name)
-    return np.unique(target.to_numpy())
-
-
-def _refuse_numbers_with_words(target: Any, name: str) -> None:
-    """Refuse a target that is a number in most rows: the other cells are mistakes."""
-    values = [str(value) for value in target.to_pylist()]
-    wrong = [value for value in values if not _reads_as_number(value)]
-    if wrong and len(wrong) < len(values) / 2:
+def _check_folds_of_classes(folds: int, target: Any) -> None:
+    """Refuse more folds than rows of the most frequent class."""
+    counts = target.value_counts().to_pylist()
+    largest = max(counts, key=lambda each: int(each["counts"]))
+    if folds > largest["counts"]:
         raise wrong_call(
-            f"--target: {name!r} holds numbers, but for {len(wrong)} of {len(values)} cells, such "
-            f"as {wrong[0]!r}. Mend them, leave them empty, or say --task classification."
+            f"--folds: {folds} folds need {folds} rows of some class; the most frequent, "
+            f"{largest['values']!r}, has {largest['counts']}. Give more rows, a smaller --folds, "
+            "or a --gate that is not judged, such as global."
         )
-
-
-def _reads_as_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _known_loss(name: str | None) -> Loss | None:
-    if name is None:
-        return None
-    try:
-        return get_loss(name)
-    except InvalidInputError as error:
-        raise wrong_call(f"--loss: {error}") from error
 
 
 def _model(labels: Any, pool: dict[str, Candidate], *, loss: Loss | None, **options: Any) -> Model:
@@ -223,7 +273,7 @@ def _fit(
         model.fit(table.select(columns), y, sample_weight=weight, groups=groups)
     except CandidateError as error:
         held = pool.get(error.candidate)
-        if runs or not isinstance(held, Column) or len(held.columns) < 2:
+        if runs or error.rows or not isinstance(held, Column) or len(held.columns) < 2:
             raise
         raise InvalidInputError(
             f"{error} (By their names, {', '.join(map(repr, held.columns))} were taken for classes "
@@ -248,8 +298,14 @@ def _inputs(pool: dict[str, Candidate], table: Any, roles: Roles) -> set[str]:
     known = table.column_names
     for candidate in running:
         if isinstance(candidate.inputs, list):
-            places = positions_of(table, candidate.inputs)
-            candidate.inputs = [known[place] for place in places]
+            try:
+                positions = positions_of(table, candidate.inputs)
+            except InvalidInputError as error:
+                text = error.plain.removeprefix("X ")
+                raise wrong_call(
+                    f"--models: inputs of {candidate.label!r}: the table {text}"
+                ) from error
+            candidate.inputs = [known[position] for position in positions]
     stated = [candidate.inputs for candidate in running]
     if all(isinstance(inputs, list) for inputs in stated):
         return {str(key) for inputs in stated if isinstance(inputs, list) for key in inputs}
@@ -259,8 +315,12 @@ def _inputs(pool: dict[str, Candidate], table: Any, roles: Roles) -> set[str]:
 def _report(model: Model, table: Any, left_out: dict[str, str], out: Path) -> dict[str, Any]:
     encoder = model.gate_features_.transformer
     judged = hasattr(model.gate_, "locality_gain_")
+    regression = isinstance(model, LocalMARegressor)
     return {
         "model": str(out),
+        "task": "regression" if regression else "classification",
+        "classes": None if regression else plain(model.classes_),
+        "loss": model.loss_.name,
         "n_rows": table.num_rows,
         "candidates": dict(
             zip(model.candidate_names_, map(float, model.global_weights_), strict=True)
@@ -273,9 +333,14 @@ def _report(model: Model, table: Any, left_out: dict[str, str], out: Path) -> di
     }
 
 
-def _show(report: dict[str, Any]) -> None:
-    body = [[name, f"{weight:.3f}"] for name, weight in report["candidates"].items()]
-    show_table(f"{report['n_rows']:,} labelled rows", ["candidate", "global weight"], body)
+def _show(report: dict[str, Any], reader: TableReader) -> None:
+    task = report["task"].capitalize()
+    if report["classes"] is not None:
+        task += f" ({', '.join(map(str, report['classes'][:CLASSES_SHOWN]))}"
+        task += ", ...)" if len(report["classes"]) > CLASSES_SHOWN else ")"
+    say(f"{task}, loss {report['loss']}, {report['n_rows']:,} labelled rows of {reader.name}.")
+    body = [[name, share(weight)] for name, weight in report["candidates"].items()]
+    show_table("", ["candidate", "global weight"], body)
     say(f"The gate sees {', '.join(report['features']) or 'no column'}.")
     for name, reason in report["left_out"].items():
         say(f"The gate does not see {name!r}: {reason}.")

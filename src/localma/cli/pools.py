@@ -22,6 +22,7 @@ All but columns open files or addresses, or run code: the user must say that the
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,15 @@ def _candidate(name: str, options: dict[str, Any], folder: Path) -> Candidate:
     try:
         return _MAKE[place](where, options, folder)
     except (TypeError, InvalidInputError) as error:
-        raise wrong_call(f"Candidate {name!r} cannot be made: {error}") from error
+        raise wrong_call(f"Candidate {name!r} cannot be made: {_in_words(error)}") from error
+
+
+def _in_words(error: TypeError | InvalidInputError) -> str:
+    """What is wrong with the options of a candidate."""
+    if isinstance(error, InvalidInputError):
+        return error.plain
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    return str(error) if unknown is None else f"its kind has no option {unknown[1]!r}."
 
 
 def _from_file(where: str, options: dict[str, Any], folder: Path) -> Candidate:

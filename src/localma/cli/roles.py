@@ -111,6 +111,16 @@ def column_candidates(
     }
 
 
+def are_complete(columns: Sequence[str], known: list[Any]) -> bool:
+    """Whether columns are named model_class, with a column for each class of each model.
+
+    >>> are_complete(["a_1", "a_2", "a_3"], [1, 2, 3]), are_complete(["a_1", "b"], [1, 2, 3])
+    (True, False)
+    """
+    groups = _by_class(columns, known)
+    return groups is not None and all(len(group) == len(known) for group in groups.values())
+
+
 def _of_model(
     model: str, group: dict[Any, str], known: list[Any], positive: Any
 ) -> Iterator[tuple[str, Candidate]]:

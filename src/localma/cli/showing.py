@@ -13,12 +13,15 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import IO, Any
 
 from localma._optional import optional
+from localma.report.numbers import decimals_for, fixed, with_error
 from localma.wording import printable, readable
 
 BEYOND_ASCII = re.compile(r"[^\x00-\x7e]")
+SPELLED = {"±": "+/-", "−": "-", "–": "-", "²": "^2", "≤": "<=", "≥": ">=", "…": "..."}
+"""How signs are written on a terminal that does not have them."""
 
 
 def console() -> Any:
@@ -28,12 +31,31 @@ def console() -> Any:
 
 def say(text: str) -> None:
     """Print a sentence, wrapped at words."""
-    console().print(printable(text, "\n"))
+    console().print(_shown(text, sys.stdout, "\n"))
 
 
 def note(text: str) -> None:
     """Print a sentence where it is in nobody's way: standard output may be read by a machine."""
-    sys.stderr.write(printable(text, "\n") + "\n")
+    sys.stderr.write(_shown(text, sys.stderr, "\n") + "\n")
+
+
+def _shown(text: str, stream: IO[str], allowed: str = "") -> str:
+    """Words as a terminal can show them; allowed : control characters to leave as they are."""
+    return _encodable(printable(text, allowed), stream)
+
+
+def _encodable(text: str, stream: IO[str]) -> str:
+    """Replace what the terminal's encoding does not have.
+
+    >>> from io import TextIOWrapper, BytesIO
+    >>> _encodable("0.5 ± 0.1 in Zürich", TextIOWrapper(BytesIO(), "ascii"))
+    '0.5 +/- 0.1 in Z\\\\xfcrich'
+    """
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    for sign, letters in SPELLED.items():
+        if sign in text and sign.encode(encoding, "ignore") == b"":
+            text = text.replace(sign, letters)
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 class _Escaping(logging.Formatter):
@@ -64,17 +86,17 @@ def show_table(
 ) -> None:
     """Print a table, its first column words and the others numbers; one row may stand out."""
     tables = optional("rich.table", extra="cli")
-    table = tables.Table(title=_cell(title), title_justify="left")
+    table = tables.Table(title=_cell(title) if title else None, title_justify="left")
     table.add_column(_cell(head[0]), overflow="fold")
     for name in head[1:]:
         table.add_column(_cell(name), justify="right", overflow="fold")
-    for place, row in enumerate(body):
-        table.add_row(*map(_cell, row), style="bold" if place == best else None)
+    for position, row in enumerate(body):
+        table.add_row(*map(_cell, row), style="bold" if position == best else None)
     console().print(table)
 
 
 def _cell(words: str) -> Any:
-    return optional("rich.text", extra="cli").Text(printable(words))
+    return optional("rich.text", extra="cli").Text(_shown(words, sys.stdout))
 
 
 def print_json(value: Any) -> None:
@@ -89,7 +111,9 @@ def _as_json(value: Any) -> str:
     >>> print(_as_json("Zürich\x9b2J"))
     "Zürich\u009b2J"
     """
-    text = json.dumps(value, allow_nan=False, indent=2, ensure_ascii=False)
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    ascii_only = not encoding.startswith("utf")
+    text = json.dumps(value, allow_nan=False, indent=2, ensure_ascii=ascii_only)
     return BEYOND_ASCII.sub(_json_escape, text)
 
 
@@ -98,22 +122,34 @@ def _json_escape(match: re.Match[str]) -> str:
     return letter if printable(letter) == letter else json.dumps(letter)[1:-1]
 
 
-def number(value: float | None, digits: int = 4) -> str:
+def number(value: float | None, digits: int = 3) -> str:
     """Write a number with some significant digits; nothing for None.
 
     >>> number(0.123456), number(12345.678), number(None)
-    ('0.1235', '12,350', '')
+    ('0.123', '12,300', '')
     """
     return "" if value is None else readable(value, digits)
 
 
-def with_error(measured: dict[str, Any] | None) -> str:
-    """Write a value and its standard error.
+def share(value: float) -> str:
+    """Write a weight or a probability.
 
-    >>> with_error({"value": 1.5, "standard_error": 0.25})
-    '1.5 ± 0.25'
+    >>> share(0.00028), share(1.0)
+    ('0.000', '1.000')
     """
-    if measured is None or measured["value"] is None:
-        return ""
-    error = measured["standard_error"]
-    return number(measured["value"]) + ("" if error is None else f" ± {number(error, 2)}")
+    return f"{value:.3f}"
+
+
+def column_of(measured: Sequence[dict[str, Any]], *, errors: bool = True) -> list[str]:
+    """Write values, and their standard errors, with the decimals that the errors allow.
+
+    >>> column_of([{"value": 1.5, "standard_error": 0.25}, {"value": 20, "standard_error": 0.31}])
+    ['1.50 ± 0.25', '20.00 ± 0.31']
+    """
+    decimals = decimals_for(
+        (pair["standard_error"] for pair in measured), (pair["value"] for pair in measured)
+    )
+    if not errors:
+        return [fixed(pair["value"], decimals).replace("−", "-") for pair in measured]
+    cells = [" ".join(with_error(pair, decimals)).rstrip() for pair in measured]
+    return [cell.replace("−", "-") for cell in cells]

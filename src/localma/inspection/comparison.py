@@ -18,24 +18,22 @@ from localma.inspection.metrics import CLASSIFICATION, REGRESSION, measured
 from localma.inspection.observed import Model, Observed, observe
 from localma.inspection.plain import plain
 from localma.selection import BaselineGap, baseline_gap, negligible
-from localma.wording import readable
+from localma.wording import decimals_of, readable
 
 Array = NDArray[np.floating]
-Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
 class Entry:
     """One row of the comparison.
 
-    mixture : (n,) or (n, K) what it predicts; losses : (n,); rows : those that it predicts.
+    mixture : (n,) or (n, K) what it predicts; losses : (n,).
     """
 
     kind: str
     name: str
     mixture: Array
     losses: Array
-    rows: Rows
 
 
 def evaluate(
@@ -87,7 +85,7 @@ def compare(seen: Observed, *, control: bool = True, random_state: int = 0) -> d
     if seen.y is None:
         raise InvalidInputError("A comparison needs the targets of its rows; y is None.")
     entries = make_entries(seen)
-    losses = [seen.mean_and_error(entry.losses, entry.rows) for entry in entries]
+    losses = [_mean(seen, entry.losses) for entry in entries]
     best = int(np.argmin([value for value, _ in losses]))
     best_candidate = int(np.argmin([value for value, _ in losses[: len(seen.names)]]))
     judged: Control | str = "it was not asked for"
@@ -171,9 +169,8 @@ def _claim(
 def make_entries(seen: Observed) -> list[Entry]:
     """Everybody but the control: M candidates, then equal, global and local weights."""
     M = len(seen.names)
-    everywhere = np.arange(len(seen))
     entries = [
-        Entry("candidate", name, seen.predictions[:, m], seen.losses_of(m), everywhere)
+        Entry("candidate", name, seen.predictions[:, m], seen.losses_of(m))
         for m, name in enumerate(seen.names)
     ]
     for kind, weights in (
@@ -182,9 +179,9 @@ def make_entries(seen: Observed) -> list[Entry]:
     ):
         mixture = global_average(weights, seen.predictions)
         losses = seen.losses(weights)
-        entries.append(Entry(kind, f"{kind} weights", mixture, losses, everywhere))
+        entries.append(Entry(kind, f"{kind} weights", mixture, losses))
     losses = seen.losses(seen.weights)
-    return [*entries, Entry("local", name_of_model(seen), seen.mixture, losses, everywhere)]
+    return [*entries, Entry("local", name_of_model(seen), seen.mixture, losses)]
 
 
 def name_of_model(seen: Observed) -> str:
@@ -197,9 +194,12 @@ def name_of_model(seen: Observed) -> str:
 
 
 def difference(seen: Observed, entry: Entry, other: Entry) -> tuple[float, float]:
-    """Loss of an entry minus that of another, with its standard error, on common rows."""
-    common, here, there = np.intersect1d(entry.rows, other.rows, return_indices=True)
-    return seen.mean_and_error(entry.losses[here] - other.losses[there], common)
+    """Loss of an entry minus that of another, with its standard error."""
+    return _mean(seen, entry.losses - other.losses)
+
+
+def _mean(seen: Observed, values: Array) -> tuple[float, float]:
+    return seen.mean_and_error(values, np.arange(len(seen)))
 
 
 def _model(entries: list[Entry]) -> Entry:
@@ -207,13 +207,12 @@ def _model(entries: list[Entry]) -> Entry:
 
 
 def _row(seen: Observed, entry: Entry, best: Entry, model: Entry) -> dict[str, Any]:
-    weight, groups = seen.sample_weight[entry.rows], seen.groups_of(entry.rows)
-    targets = _plain_targets(seen)[entry.rows]
+    weight, groups, targets = seen.sample_weight, seen.groups, _plain_targets(seen)
     mixture = entry.mixture if entry.mixture.ndim == 2 else entry.mixture[:, np.newaxis]
     return {
         "kind": entry.kind,
         "name": entry.name,
-        "loss": measured(seen.mean_and_error(entry.losses, entry.rows)),
+        "loss": measured(_mean(seen, entry.losses)),
         "metrics": {
             name: measured(measure(targets, mixture, weight, groups))
             for name, measure in _measures(seen).items()
@@ -248,13 +247,11 @@ def _plain_targets(seen: Observed) -> Array:
 
 
 def _control_entry(seen: Observed, control: Control) -> Entry:
-    mixture, part = control.mixture, control.rows
+    mixture = observed = control.mixture
     if seen.is_classification and seen.model.loss_.name == "cross_entropy":
-        observed = np.take_along_axis(mixture, seen.observed_classes[part, np.newaxis], axis=1)
-    else:
-        observed = mixture
-    losses = row_losses(seen.model.loss_, seen.targets[part], observed)
-    return Entry("control", "control: constants", mixture, losses, part)
+        observed = np.take_along_axis(mixture, seen.observed_classes[:, np.newaxis], axis=1)
+    losses = row_losses(seen.model.loss_, seen.targets, observed)
+    return Entry("control", "control: constants", mixture, losses)
 
 
 def _about_control(control: Control | str, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -266,42 +263,51 @@ def _about_control(control: Control | str, rows: list[dict[str, Any]]) -> dict[s
             "n_fitted": 0,
             "sentence": f"There is no control: {control}.",
         }
-    row, gap = rows[-1], rows[-1]["to_model"]
+    row = rows[-1]
+    model = next(each for each in rows if each["kind"] == "local")
     what = (
         f"A gate of the same kind over {len(control.constants)} constants instead of the "
-        f"candidates, learnt from {control.n_fitted} of these rows, has a loss of "
-        f"{readable(row['loss']['value'])}"
+        f"candidates, learnt from {control.n_fitted:,} of these rows, has a loss of "
     )
     return {
         "name": row["name"],
         "constants": control.constants,
-        "n_rows": len(control.rows),
+        "n_rows": len(control.mixture),
         "n_fitted": control.n_fitted,
-        "sentence": f"{what}, {_control_in_words(gap)}",
+        "sentence": what + _control_in_words(row, model),
     }
 
 
-def _control_in_words(gap: dict[str, Any]) -> str:
-    """What the control's distance from the model means."""
-    size = f"{readable(abs(gap['value']))} ± {readable(gap['standard_error'], 2)}"
+def _control_in_words(control: dict[str, Any], model: dict[str, Any]) -> str:
+    """Losses of the control and of the model, their difference, and what it means.
+
+    All three have the same decimals, and the difference is that of the figures shown.
+    """
+    gap = control["to_model"]
+    error = gap["standard_error"]
+    decimals = decimals_of(error if error > 0 else gap["value"])
+    shown = [round(each["loss"]["value"], decimals) for each in (control, model)]
+    numbers = (*shown, abs(shown[0] - shown[1]), round(error, decimals))
+    figures = [f"{value:,.{max(0, decimals)}f}" for value in numbers]
+    losses = f"{figures[0]}, the model {figures[1]}"
+    size = f"{figures[2]} ± {figures[3]}"
     if not gap["is_clear"]:
         return (
-            f"not clearly different from the model ({gap['value']:+.3g} ± "
-            f"{readable(gap['standard_error'], 2)}): the gate may predict the target by itself, "
-            "and a model of one's own may do so better."
+            f"{losses}. The difference, {size}, is not clear: the gate may predict the target by "
+            "itself, and a model trained on these inputs may do so better."
         )
     if gap["value"] < 0:
         return (
-            f"{size} below the model: the gate does better without the candidates, so a model "
-            "of one's own belongs in the pool."
+            f"{losses}. The control is {size} lower: the gate does better without the candidates, "
+            "so a model trained on these inputs belongs in the pool."
         )
-    return f"{size} above the model: what the candidates say matters."
+    return f"{losses}. The control is {size} higher: the candidates' predictions matter."
 
 
 def _sentence(seen: Observed, entries: list[Entry], best_candidate: int) -> str:
     """The model against the best candidate and the global weights, in words."""
     model = _model(entries)
-    risk, error = seen.mean_and_error(model.losses, model.rows)
+    risk, error = _mean(seen, model.losses)
     candidate = entries[best_candidate]
     against = [f"the best candidate ({candidate.name})" if len(seen.names) > 1 else candidate.name]
     others = [candidate]

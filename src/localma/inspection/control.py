@@ -23,9 +23,10 @@ from localma.gates import Gate, ShrunkGate
 from localma.inspection.observed import Observed
 
 Array = NDArray[np.floating]
+Rows = NDArray[np.intp]
 
 CONTROL_ROWS = 3000
-"""Rows on which the control is cross-fitted, at most."""
+"""Rows that the control learns from, at most."""
 
 CONTROL_FOLDS = 3
 LEAST_ROWS = 30
@@ -36,20 +37,23 @@ MOST_CLASSES = 50
 
 @dataclass(frozen=True)
 class Control:
-    """Cross-fitted predictions of a gate over constants.
+    """Cross-fitted predictions of a gate over constants, for all rows.
 
-    rows : (n,) those that were predicted; mixture : (n, K), on the scale of y or of classes;
-    constants : what stood in place of the candidates; n_fitted : rows that each gate learnt from.
+    mixture : (n, K), on the scale of y or of classes; constants : what stood in place of the
+    candidates; n_fitted : rows that each gate learnt from.
     """
 
-    rows: NDArray[np.intp]
     mixture: Array
     constants: list[Any]
     n_fitted: int
 
 
 def fit_control(seen: Observed, random_state: int = 0) -> Control | str:
-    """Cross-fit a gate like the model's over constants; or say why there is none."""
+    """Cross-fit a gate like the model's over constants; or say why there is none.
+
+    The gates learn from some rows at most and predict all, so that the control and the model are
+    compared on the same rows. No gate predicts a row, or a group, that it learnt from.
+    """
     positive = np.flatnonzero(seen.sample_weight > 0)
     n = min(len(positive), CONTROL_ROWS)
     rng = np.random.default_rng(random_state)
@@ -65,29 +69,51 @@ def fit_control(seen: Observed, random_state: int = 0) -> Control | str:
     inputs = part.model.gate_features_.transform(part.X)
     if not isinstance(inputs, np.ndarray) or inputs.ndim != 2:
         return "this gate does not see numbers in columns, and would be trained anew for long"
-    outputs = _outputs(part, constants)
     folds = make_folds(CONTROL_FOLDS, np.arange(n), part.groups, random_state=random_state)
-    weights = np.empty((n, len(constants)))
-    for train, test in folds:
-        gate = _same_kind(seen.model.gate_, random_state)
-        told: dict[str, Any] = {}
-        if part.groups is not None and gate.needs_folds:
-            told["groups"] = part.groups[train]
-        with warnings.catch_warnings():
-            # Of the control's own global weights; nobody will use them.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            gate.fit(
-                inputs[train],
-                outputs[train],
-                part.targets[train],
-                loss=seen.model.loss_,
-                sample_weight=part.sample_weight[train] if seen.weighted else None,
-                **told,
-            )
-        weights[test] = gate.predict_weights(inputs[test])
-    mixture = local_average(weights, np.broadcast_to(constants, (n, *constants.shape)))
+    fold_numbers = _fold_numbers(seen, rows, [test for _, test in folds])
+    everywhere = inputs if n == len(seen) else seen.model.gate_features_.transform(seen.X)
+    weights = np.empty((len(seen), len(constants)))
+    for number, (train, _) in enumerate(folds):
+        gate = _fitted_gate(part.take(train), inputs[train], constants, random_state)
+        here = fold_numbers == number
+        weights[here] = gate.predict_weights(everywhere[here])
+    mixture = local_average(weights, np.broadcast_to(constants, (len(seen), *constants.shape)))
     shown = seen.model.classes_ if seen.is_classification else np.squeeze(constants)
-    return Control(rows, mixture, list(shown), len(folds[0][0]))
+    return Control(mixture, list(shown), len(folds[0][0]))
+
+
+def _fitted_gate(part: Observed, inputs: Array, constants: Array, random_state: int) -> Gate:
+    """A gate like the model's, over constants, that learnt from some rows."""
+    gate = _same_kind(part.model.gate_, random_state)
+    options: dict[str, Any] = {}
+    if part.groups is not None and gate.needs_folds:
+        options["groups"] = part.groups
+    with warnings.catch_warnings():
+        # Of the control's own global weights; nobody will use them.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return gate.fit(
+            inputs,
+            _outputs(part, constants),
+            part.targets,
+            loss=part.model.loss_,
+            sample_weight=part.sample_weight if part.weighted else None,
+            **options,
+        )
+
+
+def _fold_numbers(seen: Observed, rows: Rows, tests: list[Rows]) -> Rows:
+    """The fold whose gate predicts each row: (n,).
+
+    Rows that no gate learnt from are dealt out, unless other rows of their group were learnt from.
+    """
+    numbers = np.arange(len(seen)) % len(tests)
+    for number, test in enumerate(tests):
+        numbers[rows[test]] = number
+    if seen.groups is not None:
+        of_group = np.arange(seen.groups.max() + 1) % len(tests)
+        of_group[seen.groups[rows]] = numbers[rows]
+        numbers = of_group[seen.groups]
+    return numbers.astype(np.intp)
 
 
 def constant_predictions(seen: Observed) -> Array | str:

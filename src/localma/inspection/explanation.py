@@ -69,6 +69,7 @@ def explain_row(seen: Observed, row: int, described: Observed, found: Regions) -
             "high": None if high is None else high[m],
             "global_weight": seen.model.global_weights_[m],
             "prediction": _said(one, one.predictions[0, m]) if known else None,
+            "probabilities": _probabilities(one, one.predictions[0, m]) if known else None,
             "contribution": contributions[m],
         }
         for m, name in enumerate(names)
@@ -77,7 +78,7 @@ def explain_row(seen: Observed, row: int, described: Observed, found: Regions) -
         {
             "row": row,
             "prediction": _said(one, one.mixture[0]) if known else None,
-            "probabilities": _probabilities(one) if known else None,
+            "probabilities": _probabilities(one, one.mixture[0]) if known else None,
             "support": one.support[0],
             "region": region,
             "candidates": candidates,
@@ -99,10 +100,11 @@ def _said(one: Observed, output: Any) -> Any:
     return one.model.classes_[int(output.argmax())] if one.is_classification else output
 
 
-def _probabilities(one: Observed) -> dict[str, float] | None:
+def _probabilities(one: Observed, output: Any) -> dict[str, float] | None:
+    """Probabilities of the classes, by name; None for a regression."""
     if not one.is_classification:
         return None
-    return dict(zip(map(str, one.model.classes_.tolist()), one.mixture[0].tolist(), strict=True))
+    return dict(zip(map(str, one.model.classes_.tolist()), output.tolist(), strict=True))
 
 
 def _sentence(one: Observed) -> str:

@@ -113,7 +113,8 @@ class Observed:
         """What each candidate says: (n, M) or (n, M, K)."""
         if self.given is not None:
             return self.given
-        return np.asarray(self.model.candidate_predictions(self.X), dtype=np.float64)
+        rows = self.index.tolist()
+        return np.asarray(self.model.candidate_predictions(self.X, rows=rows), dtype=np.float64)
 
     @property
     def has_predictions(self) -> bool:

@@ -35,8 +35,12 @@ def number(value: Any, digits: int = 3) -> str:
 def fixed(value: float | None, decimals: int, *, sign: bool = False) -> str:
     """A number with this many decimals, as the columns of tables have them.
 
+    Negative decimals round to tens, hundreds and so on.
+
     >>> fixed(0.12345, 3), fixed(-0.5, 2, sign=True), fixed(2e-9, 6), fixed(1.5e9, 2)
     ('0.123', '−0.50', '2e−09', '1.5e9')
+    >>> fixed(955661.3, -3)
+    '956,000'
     """
     if value is None:
         return NONE
@@ -45,7 +49,8 @@ def fixed(value: float | None, decimals: int, *, sign: bool = False) -> str:
         value = 0.0
     if value and not 10.0**-MOST_DECIMALS <= abs(value) < 1e7:
         return _signed(f"{value:{plus}.3g}".replace("e+0", "e").replace("e+", "e"))
-    return _signed(f"{value:{plus},.{decimals}f}")
+    rounded = round(value, decimals) if decimals < 0 else value
+    return _signed(f"{rounded:{plus},.{max(0, decimals)}f}")
 
 
 def decimals_for(errors: Iterable[float | None], values: Iterable[float | None]) -> int:
@@ -116,7 +121,7 @@ def short(text: Any, most: int = 28) -> str:
 
 
 def _decimals(size: float, digits: int) -> int:
-    return min(MOST_DECIMALS, max(0, digits - 1 - floor(log10(size))))
+    return min(MOST_DECIMALS, digits - 1 - floor(log10(size)))
 
 
 def _signed(text: str) -> str:
