@@ -213,10 +213,12 @@ def _show_explanation(explanation: dict[str, Any], reader: TableReader) -> None:
         ]
         for each in explanation["candidates"]
     ]
-    body.append(["combined", *_outputs(explanation, classes), "", "", ""])
-    toward = f"contributes to p({explanation['prediction']})" if classes else "contributes"
+    predicted = explanation["prediction"]
+    total = share(chances[str(predicted)]) if chances else _in_words(predicted)
+    body.append(["combined", *_outputs(explanation, classes), "1.000", "1.000", total])
+    toward = f"contributes to p({predicted})" if classes else "contributes"
     head = ["candidate", *heads, "weight here", "global weight", toward]
-    show_table(f"{where}: {_in_words(explanation['prediction'])}", head, body, best=len(body) - 1)
+    show_table(f"{where}: {_in_words(predicted)}", head, body, best=len(body) - 1)
     say(explanation["sentence"])
     if explanation["region"]:
         say(explanation["region"])
