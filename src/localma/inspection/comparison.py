@@ -140,7 +140,7 @@ def _about_constant(seen: Observed, gap: BaselineGap | None) -> dict[str, Any] |
     constant = seen.model.constant_prediction_
     if gap is None or constant is None:
         return None
-    risk = seen.mean_and_error(seen.baseline.losses(constant), np.arange(len(seen)))
+    risk = _mean(seen, seen.baseline.losses(constant))
     return {
         "name": seen.baseline.name,
         "prediction": constant,
@@ -223,7 +223,7 @@ def _row(seen: Observed, entry: Entry, best: Entry, model: Entry) -> dict[str, A
 
 
 def _risk(seen: Observed, entry: Entry) -> float:
-    return seen.mean_and_error(entry.losses, entry.rows)[0]
+    return _mean(seen, entry.losses)[0]
 
 
 def _judged(pair: tuple[float, float], risk: float) -> dict[str, Any]:
