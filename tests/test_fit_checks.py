@@ -391,6 +391,14 @@ def test_limits_that_separate_classes_tell_only_in_many_rows(n):
     assert not tells_classes(x[:, None], labels).any()
 
 
+@pytest.mark.parametrize("unit", [1e-150, 1e-20, 1e20, 1e150])
+def test_units_do_not_matter(unit):
+    rng = np.random.default_rng(0)
+    y, other = rng.normal(size=(2, 40))
+    assert tells_number(unit * np.stack([y, other], axis=1), y).tolist() == [True, False]
+    assert tells_number(np.stack([y, other], axis=1), unit * y).tolist() == [True, False]
+
+
 def test_a_rare_event_that_goes_with_a_rare_value_is_no_leak():
     y = np.zeros(200)
     y[7] = 1.0

@@ -164,13 +164,7 @@ class _LocalMA(BaseEstimator):
         X = self._check_inputs(X, reset=True, gate=gate)
         _check_rows(n_rows(X), len(y))
         check_same_index(predictions, X)
-        if sample_weight is not None:
-            sample_weight = readable_tensor(without_mask(sample_weight, "sample_weight"))
-            sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
-            if not sample_weight.any():
-                raise InvalidInputError(
-                    f"Some row must have a positive sample weight; all {len(y)} are zero."
-                )
+        sample_weight = _checked_weight(sample_weight, y)
         pool = None if self.candidates is None else Pool(self.candidates, task=self._task).expand(X)
         hidden = () if pool is None else pool.prediction_columns(X)
         self.gate_features_ = GateFeatures(
@@ -739,6 +733,19 @@ def _check_rows(n_inputs: int, n_targets: int) -> None:
         raise InvalidInputError(
             f"Weights cannot be learnt from n_samples={n_targets}; pass at least 2 labelled rows."
         )
+
+
+def _checked_weight(sample_weight: Any, y: NDArray[Any]) -> Any:
+    """Weights of the rows (n,), none negative and not all zero; None stays None."""
+    if sample_weight is None:
+        return None
+    weight = readable_tensor(without_mask(sample_weight, "sample_weight"))
+    weight = _check_sample_weight(weight, y, ensure_non_negative=True)
+    if not weight.any():
+        raise InvalidInputError(
+            f"Some row must have a positive sample weight; all {len(y)} are zero."
+        )
+    return weight
 
 
 def _refuse_labels(y: Any) -> None:

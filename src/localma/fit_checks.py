@@ -263,8 +263,9 @@ def _have_own_values(values: Array, labels: Rows) -> Mask:
     for label, count in zip(classes, counts, strict=True):
         inside, outside = values[labels == label], values[labels != label]
         low, high = inside.min(axis=0), inside.max(axis=0)
-        gap = np.maximum(low - outside, outside - high).min(axis=0)
-        apart = (gap > 0) & (gap >= APART * (high - low))
+        with np.errstate(over="ignore"):  # of numbers near the largest that there are
+            gap = np.maximum(low - outside, outside - high).min(axis=0)
+            apart = (gap > 0) & (gap >= APART * (high - low))
         n_apart += apart
         evidence += apart * (int(count) - 1)  # the first row of a class is anywhere
     return (len(classes) > 1) & (n_apart >= len(classes) - 1) & (evidence >= LEAST_ROWS)
@@ -295,10 +296,16 @@ def _n_telling(target: NDArray[np.generic]) -> int:
 
 
 def _squared_correlations(values: Array, y: Array) -> Array:
-    values = values - values.mean(axis=0)
-    y = y - y.mean()
+    values, y = _centred(values), _centred(y)
     scale = (values**2).sum(axis=0) * (y**2).sum()
     return (y @ values) ** 2 / np.where(scale > 0, scale, np.inf)
+
+
+def _centred(values: Array) -> Array:
+    """Deviations from the mean of each column, in a unit in which squares do not overflow."""
+    size = np.abs(values).max(axis=0)
+    scaled = values / np.where(size > 0, size, 1.0)
+    return scaled - scaled.mean(axis=0)
 
 
 def _squared_rank_correlations(values: Array, y: Array) -> Array:
