@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import gzip
+import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -409,10 +411,103 @@ def test_a_written_sheet_is_the_table(tmp_path):
         write(pa.table(values).slice(0, 1))
         write(pa.table(values).slice(1, 1))
     read = open_table(tmp_path / "t.xlsx").read().to_pydict()
-    assert read == {**values, "long": ["1234567890123456789", "2"]}
+    changed = {"id": ["00501", "'=1+1"], "long": ["1234567890123456789", "2"]}
+    assert read == {**values, **changed}
 
 
 def test_a_workbook_that_is_broken_is_named(opened):
     pytest.importorskip("python_calamine")
     with pytest.raises(InvalidInputError, match=r"t\.xlsx is a ZIP archive"):
         opened(b"PK\x03\x04 cut short", name="t.xlsx")
+
+
+# --- files and cells of people you do not trust ---
+
+
+def packed(content):
+    """A few bytes that unpack to much: gzip of repeated content."""
+    return gzip.compress(content, compresslevel=9)
+
+
+@pytest.mark.parametrize("name", ["t.csv.gz", "t.jsonl.gz"])
+def test_one_endless_line_costs_little(tmp_path, name):
+    start = b"x,y\n1,2\n" if name == "t.csv.gz" else b'{"x": 1}\n{"x": "'
+    (tmp_path / name).write_bytes(packed(start + b"7" * 2**30))
+    script = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from localma.errors import InvalidInputError\n"
+        "from localma.tables.files import open_table\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try:\n"
+        "    open_table(Path(sys.argv[1])).read()\n"
+        "except InvalidInputError as error:\n"
+        "    print(error)\n"
+        "grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before\n"
+        "print(grown // 1024, 'MiB')\n"
+    )
+    command = [sys.executable, "-c", script, tmp_path / name]
+    lines = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=120
+    ).stdout.splitlines()
+    assert "has a line of more than 16,777,216 characters" in lines[0]
+    assert int(lines[-1].split()[0]) < 200
+
+
+def test_many_rows_in_a_small_file_are_refused(opened):
+    content = b"x,y\n" + b"1,2\n" * (2**26 // 4)
+    with pytest.raises(InvalidInputError, match=r"t.csv.gz unpacks to more than 200 times its"):
+        opened(packed(content), "t.csv.gz").read()
+
+
+def test_a_workbook_that_unpacks_to_much_is_refused(tmp_path):
+    pytest.importorskip("python_calamine")
+    with zipfile.ZipFile(tmp_path / "t.xlsx", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("xl/workbook.xml", b" " * (2**26 + 1))
+    with pytest.raises(InvalidInputError, match="unpacks to more than 200 times"):
+        open_table(tmp_path / "t.xlsx")
+
+
+def test_a_packed_file_that_was_cut_is_refused(opened):
+    content = packed(b"x,y\n" + b"".join(b"%d,2\n" % k for k in range(20_000)))
+    with pytest.raises(InvalidInputError, match="damaged: it cannot be unpacked"):
+        opened(content[: len(content) // 2], "t.csv.gz").read()
+
+
+CELLS = {
+    "=1+1": "'=1+1",
+    "+cmd|' /C calc'!A0": "'+cmd|' /C calc'!A0",
+    "-2+3": "'-2+3",
+    "@SUM(A1)": "'@SUM(A1)",
+    "\t=1": "'\t=1",
+    "-5.2": "-5.2",
+    "+1,234.5 %": "+1,234.5 %",
+    "-": "-",
+    "-1.5e-3": "-1.5e-3",
+    "plain": "plain",
+    "": "",
+}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "xlsx"])
+def test_no_spreadsheet_runs_a_cell(tmp_path, suffix):
+    if suffix == "xlsx":
+        pytest.importorskip("xlsxwriter")
+        pytest.importorskip("python_calamine")
+    table = pa.table({"=name": list(CELLS), "n": list(range(len(CELLS)))})
+    for raw, expected in [(False, CELLS.values()), (True, CELLS)]:
+        path = tmp_path / f"raw{raw}.{suffix}"
+        with writing(path, raw_cells=raw) as write:
+            write(table)
+        reader = open_table(path)
+        assert reader.names[0] == ("=name" if raw else "'=name")
+        cells = [cell or "" for cell in reader.read()[reader.names[0]].to_pylist()]
+        assert [cell.strip() for cell in cells] == [cell.strip() for cell in expected]
+
+
+def test_categories_are_guarded_and_other_formats_are_not(tmp_path):
+    table = pa.table({"x": pa.array(["=1+1", "a"]).dictionary_encode()})
+    for suffix, expected in [("csv", "'=1+1"), ("parquet", "=1+1"), ("jsonl", "=1+1")]:
+        with writing(tmp_path / f"t.{suffix}") as write:
+            write(table)
+        assert open_table(tmp_path / f"t.{suffix}").read()["x"].to_pylist()[0] == expected

@@ -65,6 +65,14 @@ def predict(
             "empty prediction."
         ),
     ] = "error",
+    raw_cells: Annotated[
+        bool,
+        typer.Option(
+            "--raw-cells",
+            help="Write texts such as =1+1 as they are. By default .csv, .tsv and .xlsx files get "
+            "a ' before them, so that no spreadsheet runs them.",
+        ),
+    ] = False,
     sep: Sep = None,
     encoding: Encoding = None,
     na: Na = None,
@@ -90,7 +98,7 @@ def predict(
     columns = needed_columns(loaded, reader)
     totals = Totals()
     with ExitStack() as stack:
-        write = stack.enter_context(writing(out))
+        write = stack.enter_context(writing(out, raw_cells=raw_cells))
         advance = stack.enter_context(bar("rows"))
         for X, copied in reader.parts_and_text(known_columns(loaded), columns, kept):
             say_remarks(reader)

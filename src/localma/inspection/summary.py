@@ -96,8 +96,8 @@ order, and "n_others" is 42, or 0 where everybody is named.
 `explain(model, X, row)` gives
 ``{row, prediction, probabilities: {label: p} | None, support, region: sentence | None,
 candidates: [{name, weight, low, high, global_weight, prediction, probabilities, contribution}],
-sentence}``, where `contribution` is weight times prediction, for classification that of the probability of
-the predicted class; contributions sum to the prediction.
+sentence}``, where `contribution` is weight times prediction, for classification that of the
+probability of the predicted class; contributions sum to the prediction.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -12,6 +13,7 @@ from typing import Any
 from localma._optional import optional
 from localma.errors import InvalidInputError
 from localma.tables.remarks import Remark
+from localma.tables.unpacking import most_unpacked, out_of_proportion
 
 pa: Any = optional("pyarrow", extra="cli")
 
@@ -34,6 +36,9 @@ class Sheet:
 def read_sheet(path: Path, name: str) -> Sheet:
     """Read the first sheet that is not empty; name : what messages call the file."""
     calamine = optional("python_calamine", extra="excel")
+    with zipfile.ZipFile(path) as archive:
+        if sum(member.file_size for member in archive.infolist()) > most_unpacked(path):
+            raise out_of_proportion(name)
     try:
         workbook = calamine.load_workbook(str(path))
         sheets = [workbook.get_sheet_by_name(title) for title in workbook.sheet_names]

@@ -20,9 +20,11 @@ from localma._optional import optional
 from localma.errors import InvalidInputError
 from localma.tables.columns import BadCellError, Known, TextColumns
 from localma.tables.excel import SheetWriter, as_column, read_sheet
-from localma.tables.formats import NAMES, is_packed, named_format, real_format
+from localma.tables.formats import NAMES, named_format, real_format
+from localma.tables.formulas import without_formulas
 from localma.tables.remarks import Remark, TableFileError
-from localma.tables.text import Layout, TextOptions, not_encoded, opened
+from localma.tables.text import Layout, TextOptions, not_encoded
+from localma.tables.unpacking import arrow_stream, bounded_lines, opened
 from localma.whole_files import replacing
 
 pa: Any = optional("pyarrow", extra="cli")
@@ -187,7 +189,7 @@ class TextReader(TableReader):
         csv = optional("pyarrow.csv", extra="cli")
         options = self._layout.arrow_options(self.names, self._options.missing, columns, PART_BYTES)
         try:
-            reader = csv.open_csv(self._layout.stream(), **options)
+            reader = csv.open_csv(arrow_stream(self._layout.path), **options)
         except pa.ArrowInvalid as error:
             if "Empty CSV file" not in str(error):
                 raise
@@ -252,7 +254,8 @@ class JsonReader(TableReader):
     def numbers(self, rows: Sequence[int]) -> list[int]:
         """Lines of the file, counted from one."""
         with opened(self.path, "utf-8") as file:
-            filled = [number for number, line in enumerate(file, start=1) if line.strip()]
+            lines = enumerate(bounded_lines(file, self.name), start=1)
+            filled = [number for number, line in lines if line.strip()]
         return [filled[row] for row in rows]
 
     def _parts(self, known: Known, columns: Sequence[str]) -> Iterator[Any]:
@@ -262,9 +265,8 @@ class JsonReader(TableReader):
             if name in self._texts and (kind != pa.string() or self._texts[name])
         }
         schema = pa.schema(list(stated.items())) if stated else None
-        compression = "gzip" if is_packed(self.path) else None
         reader = self._reading.open_json(
-            pa.input_stream(str(self.path), compression=compression),
+            arrow_stream(self.path),
             read_options=self._reading.ReadOptions(block_size=PART_BYTES),
             parse_options=self._reading.ParseOptions(explicit_schema=schema),
         )
@@ -397,7 +399,7 @@ def _texts_of_records(path: Path, name: str) -> dict[str, bool]:
     texts: dict[str, bool] = {}
     try:
         with opened(path, "utf-8") as file:
-            for line in islice(file, RECORDS):
+            for line in islice(bounded_lines(file, name), RECORDS):
                 with suppress(ValueError):  # which Arrow says better
                     record = json.loads(line)
                     for key, value in record.items() if isinstance(record, dict) else ():
@@ -419,17 +421,18 @@ def _readable(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[Callable[[Any], None]]:
+def writing(path: Path, *, raw_cells: bool = False) -> Iterator[Callable[[Any], None]]:
     """Give a function that writes a table at the end of a file, or of standard output for "-".
 
     The file appears under its name when all is written, and not at all if anything goes wrong.
+    raw_cells : whether texts that a spreadsheet would run as formulas are written as they are.
     """
     if path == STANDARD:
-        yield from _to_standard_output()
+        yield from _to_standard_output(raw_cells)
         return
     kind = named_format(path)
     with replacing(path) as temporary:
-        writer = _Writer(kind, str(temporary))
+        writer = _Writer(kind, str(temporary), raw_cells)
         try:
             yield writer.write
         except BaseException:
@@ -439,8 +442,8 @@ def writing(path: Path) -> Iterator[Callable[[Any], None]]:
         writer.close()
 
 
-def _to_standard_output() -> Iterator[Callable[[Any], None]]:
-    writer = _Writer("csv", sys.stdout.buffer)
+def _to_standard_output(raw_cells: bool) -> Iterator[Callable[[Any], None]]:
+    writer = _Writer("csv", sys.stdout.buffer, raw_cells)
     try:
         yield writer.write
     finally:
@@ -451,8 +454,9 @@ def _to_standard_output() -> Iterator[Callable[[Any], None]]:
 class _Writer:
     """A file of one format, opened when the first table tells what its columns are."""
 
-    def __init__(self, kind: str, target: str | IO[bytes]) -> None:
+    def __init__(self, kind: str, target: str | IO[bytes], raw_cells: bool) -> None:
         self._kind, self._target = kind, target
+        self._guarded = kind in ("csv", "tsv", "xlsx") and not raw_cells
         self._file: Any = None
 
     def write(self, table: Any) -> None:
@@ -463,6 +467,8 @@ class _Writer:
                     for row in table.to_pylist()
                 )
             return
+        if self._guarded:
+            table = without_formulas(table)
         if self._file is None:
             self._file = self._open(table.schema)
         self._file.write_table(table.cast(self._file.schema) if self._kind == "parquet" else table)

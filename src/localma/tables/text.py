@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from csv import Error as CsvError
 from csv import reader as csv_reader
 from dataclasses import dataclass
-from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from localma._optional import optional
 from localma.errors import InvalidInputError
-from localma.tables.formats import is_packed
 from localma.tables.remarks import Remark, TableFileError
+from localma.tables.unpacking import bounded_lines, opened
 
 pa: Any = optional("pyarrow", extra="cli")
 csv: Any = optional("pyarrow.csv", extra="cli")
@@ -114,11 +112,6 @@ class Layout:
             ),
         }
 
-    def stream(self) -> Any:
-        """The file as Arrow reads it, unpacked."""
-        compression = "gzip" if is_packed(self.path) else None
-        return pa.input_stream(str(self.path), compression=compression)
-
     def lines_of(self, rows: Sequence[int]) -> list[int]:
         """Lines, counted from one, at which rows begin, counted from zero and in order."""
         wanted = iter(rows)
@@ -156,22 +149,15 @@ class Layout:
     def _records(self) -> Iterator[tuple[int, list[str]]]:
         """Rows that are not empty, with the lines at which they begin."""
         with opened(self.path, self.encoding) as file:
+            lines = bounded_lines(file, self.name)
             for _ in range(self.header_lines):
-                file.readline()
-            reader = csv_reader(file, delimiter=self.separator)
+                next(lines, None)
+            reader = csv_reader(lines, delimiter=self.separator)
             before = 0
             for record in reader:
                 if record:
                     yield self.header_lines + before + 1, record
                 before = reader.line_num
-
-
-def opened(path: Path, encoding: str) -> IO[str]:
-    """A text file, packed or not."""
-    encoding = "utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding
-    if is_packed(path):
-        return TextIOWrapper(gzip.open(path), encoding=encoding, newline="")
-    return path.open(encoding=encoding, newline="")
 
 
 def _encoding(path: Path) -> str:
@@ -183,7 +169,9 @@ def _encoding(path: Path) -> str:
 def _first_lines(path: Path, name: str, encoding: str) -> list[str]:
     try:
         with opened(path, encoding) as file:
-            return [line.rstrip("\r\n") for line in islice(file, 2 + LOOKED_AT)]
+            return [
+                line.rstrip("\r\n") for line in islice(bounded_lines(file, name), 2 + LOOKED_AT)
+            ]
     except UnicodeDecodeError as error:
         raise not_encoded(name, encoding, error) from error
     except LookupError as error:
