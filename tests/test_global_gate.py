@@ -522,7 +522,9 @@ def test_a_looser_tolerance_is_enough():
 @pytest.mark.parametrize("tol", [0.0, -1e-8, np.nan])
 def test_tolerance_is_positive(tol):
     P, y = problem(huber())
-    with pytest.raises(InvalidInputError, match=r"tol of GlobalGate must be > 0; received .*Leave"):
+    with pytest.raises(
+        InvalidInputError, match=r"tol of GlobalGate must be > 0, or None; received .*Leave"
+    ):
         fit(P, y, huber(), tol=tol)
 
 
@@ -568,13 +570,17 @@ def test_restore_checks_its_arrays(change):
     arrays = {"weights": np.array([0.5, 0.5])} | dict.fromkeys(["risk", "gap"], np.array(0.1))
     arrays |= {"n_iter": np.array(3)}
     assert GlobalGate().restore(arrays).n_iter_ == 3
-    with pytest.raises(FileFormatError, match=r"GlobalGate is restored from 'weights' of shape"):
+    with pytest.raises(
+        FileFormatError, match=r"GlobalGate is restored from arrays|'weights' must hold"
+    ):
         GlobalGate().restore(arrays | change)
 
 
 @pytest.mark.parametrize("count", [np.array(0), np.array([3]), np.array(1.5)])
 def test_restore_of_equal_weights_checks_its_array(count):
-    with pytest.raises(FileFormatError, match="EqualGate is restored from one array"):
+    with pytest.raises(
+        FileFormatError, match=r"EqualGate (is restored from|must weigh)|type float64"
+    ):
         EqualGate().restore({"n_candidates": count})
 
 

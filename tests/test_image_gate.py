@@ -28,6 +28,7 @@ from localma.errors import (  # noqa: E402
     FileFormatError,
     InvalidInputError,
     MissingDependencyError,
+    UntrustedFileError,
 )
 from localma.gates import ImageGate, Job, MLPGate, ShrunkGate  # noqa: E402
 from localma.gates import _feature_cache as feature_cache  # noqa: E402
@@ -469,17 +470,20 @@ def test_weights_file_is_a_recipe_and_must_stay(tmp_path):
         random_state=0,
     ).fit(X, y.ravel())
     model.save(tmp_path / "model.localma")
-    again = load(tmp_path / "model.localma", candidates={})
-    np.testing.assert_array_equal(again.predict_weights(X), model.predict_weights(X))
-    moved = file.rename(tmp_path / "moved.safetensors")
-    with pytest.raises(InvalidInputError, match=r"no weights file .*weights\.safetensors"):
+    with pytest.raises(UntrustedFileError, match=r"opens weights='weights.safetensors'"):
         load(tmp_path / "model.localma", candidates={})
+    again = load(tmp_path / "model.localma", candidates={}, trust=True)
+    np.testing.assert_array_equal(again.predict_weights(X), model.predict_weights(X))
+    assert str(tmp_path).encode() not in (tmp_path / "model.localma").read_bytes()
+    moved = file.rename(tmp_path / "moved.safetensors")
+    with pytest.raises(InvalidInputError, match=r"weights of .*ImageGate is not at 'weights\.safe"):
+        load(tmp_path / "model.localma", candidates={}, trust=True)
     elsewhere = clone(model.gate).set_params(weights=moved)
     back = load(tmp_path / "model.localma", candidates={}, gate=elsewhere)
     np.testing.assert_array_equal(back.predict_weights(X), model.predict_weights(X))
     save_file(registry.make_network("mobilenet_v1_025", n_classes=5).state_dict(), file)
     with pytest.raises(FileFormatError, match=r"weights\.safetensors' has changed since"):
-        load(tmp_path / "model.localma", candidates={})
+        load(tmp_path / "model.localma", candidates={}, trust=True)
 
 
 def test_a_trained_network_needs_its_weights_file_no_more(tmp_path):

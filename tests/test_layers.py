@@ -13,9 +13,10 @@ PACKAGE = Path(localma.__file__).parent
 LAYERS = [
     {"errors", "cautions", "_optional", "_torchvision", "_transformers", "progress"}
     | {"whole_files", "wording"},
+    {"array_file"},
     {"frames", "arrow_rows", "imports", "folds", "losses", "selection", "backbones"},
     {"encoding", "tables"},
-    {"combine", "candidates", "features", "baseline", "fit_checks"},
+    {"combine", "candidates", "features", "baseline", "fit_checks", "probes"},
     {"gates"},
     {"estimators"},
     {"inspection", "persistence", "onnx_export"},

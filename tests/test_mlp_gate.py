@@ -575,7 +575,7 @@ class TestParameters:
             ({"logit_bound": 0}, "logit_bound of MLPGate must be None or positive; received 0"),
             ({"n_restarts": 0}, "n_restarts of MLPGate must be a positive integer"),
             ({"tol": -1}, "tol of MLPGate must be at least 0"),
-            ({"n_jobs": 0}, "n_jobs of MLPGate must be None or not 0"),
+            ({"n_jobs": 0}, "n_jobs of MLPGate must be None or an integer that is not 0"),
             ({"hidden": (16, 0)}, r"positive integers; received \(16, 0\). Take \(16,\)"),
             ({"schedule": "cos"}, "Unknown schedule 'cos'; did you mean 'cosine'"),
             ({"start": "zero"}, "Unknown start 'zero'. Known: 'global', 'random'"),

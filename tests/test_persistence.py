@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from datetime import date, datetime, timedelta
 
+import narwhals
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeRegressor
 
 import localma
-from localma import Column, CrossFitted, LocalMAClassifier, LocalMARegressor
-from localma.errors import FileFormatError, InvalidInputError, UntrustedFileError
+from localma import Column, CrossFitted, LocalMAClassifier, LocalMARegressor, array_file
+from localma.errors import (
+    ChangedCandidateError,
+    FileFormatError,
+    InvalidInputError,
+    UntrustedFileError,
+)
 from localma.gates import MLPGate
+from localma.gates._engine import evaluate as evaluate_stack
 from localma.inspection import evaluate
 from localma.losses import Loss, squared_error
+from tests import format_files
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")
@@ -41,19 +53,14 @@ def columns(sample):
     return LocalMARegressor({"left": Column(1), "right": Column(2)}, gate=QUICK).fit(X, y)
 
 
-def rewrite(path, change_description=None, change_arrays=None, **header):
-    """Write the file again with a changed description, as an attacker or a bug would."""
-    from safetensors import safe_open
-
-    with safe_open(path, framework="numpy") as file:
-        metadata = file.metadata()
-    arrays = load_file(path)
-    description = json.loads(metadata["description"])
+def rewrite(path, change_description=None, change_arrays=None):
+    """Write the file again, changed and with a right checksum, as an attacker or a bug would."""
+    file = array_file.read(path)
     if change_description is not None:
-        change_description(description)
+        change_description(file.description)
     if change_arrays is not None:
-        change_arrays(arrays)
-    save_file(arrays, path, metadata={**metadata, "description": json.dumps(description), **header})
+        change_arrays(file.arrays)
+    path.write_bytes(array_file.to_bytes(file.description, file.arrays))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +104,7 @@ def test_file_is_safetensors_with_json_and_no_pickle(tmp_path, columns):
     content = (tmp_path / "model.localma").read_bytes()
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
-    assert header["__metadata__"]["schema"] == "2"
+    assert header["__metadata__"]["format_version"] == "3"
     assert b"pickle" not in content
     assert os.listdir(tmp_path) == ["model.localma"]
 
@@ -170,7 +177,7 @@ def test_own_loss_predicts_but_says_it_is_lost(tmp_path, sample):
     again = localma.load(tmp_path / "model.localma")
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     for use in (again.fit, lambda X, y: evaluate(again, X, y)):
-        with pytest.raises(InvalidInputError, match=r"A loss of one's own .*load\(path, loss="):
+        with pytest.raises(InvalidInputError, match=r"A loss of your own .*load\(path, loss="):
             use(X, y)
     whole = localma.load(tmp_path / "model.localma", loss=mine)
     assert str(evaluate(whole, X, y)) == str(evaluate(model, X, y))
@@ -305,11 +312,13 @@ class TestBrokenFiles:
 
     def test_not_a_safetensors_file(self, path):
         path.write_bytes(b"not a model")
-        self.refuse(path, "is no safetensors file")
+        self.refuse(path, "is not a localma model file")
 
     def test_cut_short(self, path):
         path.write_bytes(path.read_bytes()[:-50])
-        self.refuse(path, "is no safetensors file, or was cut short")
+        self.refuse(path, "is damaged: its SHA-256 should be")
+        path.write_bytes(path.read_bytes()[:100])
+        self.refuse(path, "is not a localma model file, or it was cut short")
 
     def test_absent(self, tmp_path):
         with pytest.raises(FileNotFoundError):
@@ -319,9 +328,11 @@ class TestBrokenFiles:
         save_file({"a": np.zeros(2)}, path)
         self.refuse(path, "localma did not write it")
 
-    def test_newer_schema(self, path):
-        rewrite(path, schema="99")
-        self.refuse(path, "schema version '99'; this localma reads 2")
+    def test_newer_format(self, path, monkeypatch):
+        with monkeypatch.context() as later:
+            later.setattr(array_file, "FORMAT_VERSION", 99)
+            rewrite(path)
+        self.refuse(path, "format version '99'; this localma reads 3")
 
     def test_field_missing(self, path):
         rewrite(path, lambda d: d.pop("loss"))
@@ -333,7 +344,7 @@ class TestBrokenFiles:
 
     def test_unknown_estimator(self, path):
         rewrite(path, lambda d: d.update(estimator="os.system"))
-        self.refuse(path, "unknown estimator 'os.system'")
+        self.refuse(path, "Unknown estimator 'os.system'")
 
     def test_unknown_gate(self, path):
         rewrite(path, lambda d: d["gate"].update(kind="Popen"))
@@ -436,14 +447,39 @@ def test_labels_of_another_type_are_refused(tmp_path, dtype):
         localma.load(tmp_path / "m.localma", candidates={"model": model})
 
 
-def test_a_gate_that_would_be_fetched_needs_trust():
-    from localma.persistence import _make_gate
+PATHS = {
+    "hub": {"kind": "TextGate", "known": True, "parameters": {"encoder": "somebody/encoder"}},
+    "folder": {"kind": "TextGate", "known": True, "parameters": {"encoder": {"$path": "../.."}}},
+    "weights": {
+        "kind": "ImageGate",
+        "known": True,
+        "parameters": {"network": "mobilenet_v1_025", "weights": "/etc/passwd"},
+    },
+}
 
-    text = {"kind": "TextGate", "known": True, "parameters": {"encoder": "somebody/encoder"}}
-    path = {"kind": "ShrunkGate", "known": True, "parameters": {"base": {"$gate": text}}}
-    for description in (text, path):
-        with pytest.raises(UntrustedFileError, match="would be fetched from elsewhere"):
-            _make_gate(description, False, None)
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("recipe", PATHS.values(), ids=PATHS)
+def test_paths_of_gates_need_trust(tmp_path, columns, recipe, nested):
+    if nested:
+        recipe = {"kind": "ShrunkGate", "known": True, "parameters": {"base": {"$gate": recipe}}}
+    path = tmp_path / "model.localma"
+    columns.save(path)
+    rewrite(path, lambda description: description.update(gate=recipe))
+    with pytest.raises(UntrustedFileError, match=r"Gate of this file opens (weights|encoder)="):
+        localma.load(path)
+
+
+@pytest.mark.parametrize("name", ["cache", "checkpoint"])
+def test_folders_that_only_a_fit_needs_are_never_taken_from_a_file(tmp_path, columns, name):
+    path = tmp_path / "model.localma"
+    columns.save(path)
+    parameters = {"network": "cnn", name: str(tmp_path / "written")}
+    gate = {"kind": "ImageGate", "known": True, "parameters": parameters}
+    rewrite(path, lambda description: description.update(gate=gate))
+    with pytest.raises(FileFormatError, match=rf"The parameter '{name}' of ImageGate is never sav"):
+        localma.load(path, trust=True)
+    assert not (tmp_path / "written").exists()
 
 
 def test_a_model_of_predictions_alone_comes_back_without_candidates(tmp_path, sample):
@@ -460,29 +496,6 @@ def test_a_model_of_predictions_alone_comes_back_without_candidates(tmp_path, sa
     assert localma.load(path).candidate_names_ == ("left", "right")
     attached = localma.load(path, candidates={"left": Column(1), "right": Column(2)})
     np.testing.assert_array_equal(attached.predict(X), model.predict(X, P))
-
-
-def test_files_without_the_newer_fields_are_read(tmp_path, sample, columns):
-    X, y = sample
-    path = tmp_path / "model.localma"
-    columns.save(path)
-    assert localma.load(path).n_outputs_ == 1
-    rewrite(path, forget_newer_fields)
-    again = localma.load(path)
-    np.testing.assert_array_equal(again.predict(X), columns.predict(X))
-    assert not hasattr(again, "n_outputs_")
-    assert again.output_names_ is None
-    bare = LocalMARegressor(gate=QUICK).fit(X, y, predictions={"left": -X[:, 0], "right": X[:, 0]})
-    bare.save(path)
-    rewrite(path, forget_newer_fields)
-    with pytest.raises(InvalidInputError, match=r"'left', 'right' are not saved in the file"):
-        localma.load(path)
-    assert localma.load(path, candidates={}).candidate_names_ == ("left", "right")
-
-
-def forget_newer_fields(description):
-    for name in ("n_outputs", "output_names", "without_candidates", "constant_prediction"):
-        del description[name]
 
 
 @pytest.mark.parametrize(
@@ -515,6 +528,482 @@ def test_a_folder_that_is_not_there_is_named(tmp_path, columns):
     with pytest.raises(NotADirectoryError) as caught:
         columns.save(path)
     assert caught.value.filename == str(path)
+
+
+class TestFormats:
+    """Files of released formats are read, and predict what they predicted then."""
+
+    @pytest.mark.parametrize("path", sorted(format_files.FOLDER.glob("*.localma")), ids=str)
+    def test_released_files_predict_what_they_did(self, path):
+        expected = json.loads(path.with_suffix(".json").read_text())
+        model = localma.load(path)
+        np.testing.assert_allclose(format_files.predictions(model), expected, rtol=1e-5)
+        assert model.verdict_
+
+    def test_every_format_that_is_read_has_files(self):
+        kept = {path.name.split("-")[0] for path in format_files.FOLDER.glob("*.localma")}
+        assert kept == {str(version) for version in array_file.READ_VERSIONS}
+        assert array_file.FORMAT_VERSION in array_file.READ_VERSIONS
+
+    def test_safetensors_reads_the_file_and_saving_again_gives_the_same_bytes(
+        self, tmp_path, columns
+    ):
+        first, second = tmp_path / "a.localma", tmp_path / "b.localma"
+        columns.save(first)
+        localma.load(first).save(second)
+        arrays = array_file.read(first).arrays
+        for name, array in load_file(first).items():
+            np.testing.assert_array_equal(array, arrays[name])
+            assert array.dtype == arrays[name].dtype
+        columns.save(second)
+        assert first.read_bytes() == second.read_bytes()
+
+
+class TestChecksum:
+    def test_every_damaged_byte_is_noticed(self, tmp_path, columns):
+        path = tmp_path / "model.localma"
+        columns.save(path)
+        content = path.read_bytes()
+        assert localma.persistence.inspect(path).sha256 == array_file.read(path).sha256
+        places = range(0, len(content), 7)
+        for place in places:
+            damaged = bytearray(content)
+            damaged[place] ^= 4
+            path.write_bytes(damaged)
+            with pytest.raises(FileFormatError):
+                localma.load(path)
+        path.write_bytes(content + b"\0")
+        with pytest.raises(FileFormatError, match="is damaged"):
+            localma.load(path)
+
+    def test_names_types_and_shapes_are_in_it(self, tmp_path, columns):
+        path = tmp_path / "model.localma"
+        columns.save(path)
+        content = path.read_bytes()
+        for old, new in [
+            (b"gate.mean", b"gate.maen"),
+            (b'"dtype":"F64"', b'"dtype":"I64"'),
+            (b'\\"n_features_in\\": 3', b'\\"n_features_in\\": 4'),
+        ]:
+            assert old in content
+            path.write_bytes(content.replace(old, new, 1))
+            with pytest.raises(FileFormatError, match="is damaged"):
+                localma.load(path)
+
+    def test_a_file_without_one_is_refused(self, tmp_path, columns):
+        path = tmp_path / "model.localma"
+        columns.save(path)
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b'"sha256":"', b'"sha257":"', 1))
+        with pytest.raises(FileFormatError, match="has no checksum"):
+            localma.load(path)
+
+
+def evidence(**fields):
+    return {"evidence": {"cautions": [], "constant_prediction": None, **fields}}
+
+
+HOSTILE_GATES = {
+    "negative layers": ("hidden", {"$list": [-1, -8, 0, -1, 8, 0, 4]}),
+    "huge layer": ("hidden", {"$tuple": [10**12]}),
+    "layer of half a unit": ("hidden", {"$tuple": [4.5]}),
+    "no layers": ("hidden", None),
+    "threads": ("n_jobs", "two"),
+    "bound": ("logit_bound", [3.0]),
+    "batch": ("batch_size", {"$float": "nan"}),
+    "shrinkage": ("shrinkage", {"$float": "nan"}),
+    "activation": ("activation", ["relu"]),
+    "restarts": ("n_restarts", True),
+}
+
+
+class TestHostileFiles:
+    """With a right checksum, as somebody makes them on purpose."""
+
+    @pytest.fixture
+    def path(self, tmp_path, columns):
+        columns.save(tmp_path / "model.localma")
+        return tmp_path / "model.localma"
+
+    def refuse(self, path, match, error=FileFormatError):
+        with pytest.raises(error, match=match) as caught:
+            localma.load(path)
+        links = [caught.value, caught.value.__cause__, caught.value.__context__]
+        assert max(len(str(link)) for link in links if link is not None) <= 1_000
+
+    @pytest.mark.parametrize(("name", "value"), HOSTILE_GATES.values(), ids=HOSTILE_GATES)
+    def test_gate_parameters(self, path, name, value):
+        rewrite(path, lambda d: d["gate"]["parameters"].update({name: value}))
+        self.refuse(path, rf"{name} of MLPGate must|MLPGate with hidden=|Unknown {name}")
+
+    def test_layers_that_have_the_right_number_of_parameters_in_all(self, path):
+        """Minus one unit twice makes as many parameters; no kernel may see it."""
+
+        def change(arrays):
+            sizes = (1, -1, -8, 0, -1, 8, 0, 4, 2)
+            count = sum((a + 1) * b for a, b in itertools.pairwise(sizes))
+            arrays["gate.parameters"] = np.zeros((1, count), dtype=np.float32)
+
+        hidden = {"$list": [-1, -8, 0, -1, 8, 0, 4]}
+        rewrite(path, lambda d: d["gate"]["parameters"].update(hidden=hidden), change)
+        self.refuse(path, "hidden of MLPGate must be a sequence of positive integers")
+
+    @pytest.mark.parametrize(
+        ("name", "value", "match"),
+        [
+            ("gate.global_weights", np.zeros(2), "non-negative weights .* that sum to one"),
+            ("gate.global_weights", np.array([20.5, 0.5]), "that sum to one.*sum 21"),
+            ("global_weights", np.array([20.5, 0.5]), "that sum to one.*sum 21"),
+            ("global_weights", np.array([0.5107, 0.4895], "f2"), "that sum to one.*sum 1.0002"),
+            ("global_weights", np.array([0.5, 0.25, 0.25]), "names 2 candidates and has 3 weights"),
+            ("gate.scale", np.zeros(1), "must be positive"),
+            ("gate.mean", np.array([np.nan]), "not finite"),
+            ("gate.n_steps", np.array([1.0]), "must not have the type float64"),
+            ("evil", np.zeros(1), "unknown array 'evil'"),
+            ("x" * 10**6, np.zeros(1), "unknown array 'xxx"),
+        ],
+    )
+    def test_arrays(self, path, name, value, match):
+        rewrite(path, change_arrays=lambda arrays: arrays.update({name: value}))
+        self.refuse(path, match)
+
+    @pytest.mark.parametrize(
+        ("change", "match"),
+        [
+            ({"candidates": [{"name": "a", "recipe": None}] * 2}, "Names of candidates must diff"),
+            ({"candidates": [{"name": ["a"], "recipe": None}] * 2}, "'name' of the candidate has"),
+            ({"n_features_in": True}, "field 'n_features_in' of the description has the wrong"),
+            ({"feature_names_in": ["a", "a", "b"]}, "names of 3 columns must be as many different"),
+            ({"feature_names_in": [["a"], "b", "c"]}, "names of the columns must be strings"),
+            ({"gate_features": {"kind": ["all"], "hidden": []}}, "inputs of the gate have an unk"),
+            ({"gate_features": {"kind": "all", "hidden": [[1]]}}, "must be a list of columns"),
+            ({"notes": {"a": 1}}, "Notes must be texts"),
+            (evidence(cautions=[{"kind": "x" * 10**6}]), "caution must have fields"),
+            (evidence(constant_prediction=[1.0, 2.0]), "constant prediction is 1 numbers"),
+            (evidence(constant_prediction=["1"]), "constant prediction is 1 numbers"),
+            ({"evidence": {"cautions": []}}, "evidence must have fields"),
+            ({"loss": {"name": "x" * 10**7, "parameters": {}, "own": False}}, "cannot be made"),
+            ({"estimator": "\x1b[2J"}, r"Unknown estimator '\\x1b\[2J'"),
+        ],
+    )
+    def test_description(self, path, change, match):
+        rewrite(path, lambda description: description.update(change))
+        self.refuse(path, match, (FileFormatError, InvalidInputError))
+
+    @pytest.mark.parametrize("depth", [500, 5_000, 200_000])
+    def test_deep_nesting(self, path, depth):
+        header = '{"__metadata__":{"format":"localma","format_version":"3","sha256":"%s",%s}}'
+        nested = json.dumps("[" * depth + "]" * depth)
+        content = (header % ("0" * 64, f'"description":{nested}')).encode()
+        path.write_bytes(array_file.seal(len(content).to_bytes(8, "little") + content))
+        self.refuse(path, "cannot be read as JSON|must be a JSON object")
+
+    @pytest.mark.parametrize(
+        ("entry", "match"),
+        [
+            ({"dtype": "BF16"}, "has the type 'BF16'; known are"),
+            ({"dtype": "F8_E4M3"}, "has the type 'F8_E4M3'"),
+            ({"dtype": ["F64"]}, "has the type"),
+            ({"shape": [1] * 65 + [2]}, "unknown form"),
+            ({"shape": [-2]}, "unknown form"),
+            ({"shape": [2.0]}, "unknown form"),
+            ({"shape": [10**30]}, "unknown form"),
+            ({"shape": [0, 2**40]}, "does not take"),
+            ({"data_offsets": [8, 24]}, "gap or overlap|should have"),
+            ({"data_offsets": [0, 2**40]}, "does not take"),
+        ],
+    )
+    def test_header(self, path, entry, match):
+        content = path.read_bytes()
+        stop = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:stop])
+        header["global_weights"] |= entry
+        text = json.dumps(header, separators=(",", ":")).encode()
+        changed = len(text).to_bytes(8, "little") + text + content[stop:]
+        path.write_bytes(array_file.seal(changed))
+        self.refuse(path, match)
+
+    def test_a_moved_support_fades_to_weights_on_the_simplex(self, saved, tmp_path):
+        path = tmp_path / "model.localma"
+        path.write_bytes(saved.read_bytes())
+
+        def move(arrays):
+            for side in ("low", "high"):
+                arrays[f"gate.support.{side}"] = arrays[f"gate.support.{side}"] + 1e6
+            arrays["gate.global_weights"] = np.array([0.0, 1.0])
+
+        rewrite(path, change_arrays=move)
+        X = np.array([[0.5, 1.0, 2.0]])
+        np.testing.assert_allclose(localma.load(path).predict_weights(X), [[0.0, 1.0]], atol=1e-6)
+        tails = {f"gate.support.{side}_tail": np.array([0.0]) for side in ("low", "high")}
+        rewrite(path, change_arrays=lambda arrays: arrays.update(tails))
+        self.refuse(path, "positive tails")
+
+    @pytest.mark.parametrize("bound", [None, 1e-300, 1e300])
+    def test_networks_that_overflow_give_weights_on_the_simplex(self, path, bound):
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(1, 18))
+        huge = {"gate.parameters": (3e38 * signs).astype(np.float32)}
+        rewrite(
+            path,
+            lambda description: description["gate"]["parameters"].update(logit_bound=bound),
+            lambda arrays: arrays.update(huge),
+        )
+        model = localma.load(path)
+        X = np.array([[1e300, 1.0, 2.0], [-1.0, 1.0, 2.0], [0.0, 1.0, 2.0]])
+        weights = model.predict_weights(X)
+        assert (weights >= 0).all()
+        np.testing.assert_allclose(weights.sum(axis=1), 1.0)
+        assert np.isfinite(model.predict(X)).all()
+
+
+def test_the_kernel_is_not_called_with_networks_that_do_not_fit(columns):
+    gate = columns.gate_
+    X = np.zeros((4, 1))
+    stack = gate._stack()
+    beyond = {
+        "networks": stack.networks + np.array([0, 0, 0, 10**6]),
+        "sizes": np.array([1, -4, 2]),
+        "thetas": stack.thetas[:3],
+        "standards": np.zeros((1, 2, 7)),
+        "settings": stack.settings[:, :1],
+    }
+    for name, array in beyond.items():
+        with pytest.raises(InvalidInputError, match="networks of a gate do not fit 1 inputs and 2"):
+            evaluate_stack(dataclasses.replace(stack, **{name: array}), X)
+    with pytest.raises(InvalidInputError, match="do not fit 2 inputs"):
+        evaluate_stack(stack, np.zeros((4, 2)))
+
+
+MEMORY = """
+import json, resource, sys
+import numpy as np
+import localma
+from pathlib import Path
+localma.load(sys.argv[1])  # imports what is imported at use
+pages = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+path = Path(sys.argv[2])
+limit = pages + 64 * 2**20 + 50 * path.stat().st_size
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    localma.load(path, candidates={})
+except localma.errors.LocalMAError as error:
+    link = error
+    while link is not None:
+        assert not isinstance(link, MemoryError), error
+        link = link.__cause__
+    print(str(error)[:100])
+"""
+
+
+def large_dtype(description, arrays):
+    description.update(estimator="LocalMAClassifier", classes=["a", "b"])
+    description.update(classes_dtype="<U250000000")
+
+
+def long_label(description, arrays):
+    labels = [str(k) for k in range(20_000)] + ["x" * 20_000]
+    description.update(estimator="LocalMAClassifier", classes=labels, classes_dtype="<U20000")
+
+
+def many_candidates(description, arrays):
+    description["gate"] = {"kind": "EqualGate", "known": True, "parameters": {}}
+    for name in list(arrays):
+        if name.startswith("gate."):
+            del arrays[name]
+    arrays["gate.n_candidates"] = np.array(10**9)
+
+
+def wide_layers(description, arrays):
+    description["gate"]["parameters"]["hidden"] = {"$tuple": [10**6, 10**6]}
+    width = 2 * 10**6 + (10**6 + 1) * 10**6 + (10**6 + 1) * 2
+    arrays["gate.parameters"] = np.zeros((0, width), dtype=np.float32)
+    arrays["gate.n_steps"] = np.zeros(0, dtype=np.int64)
+
+
+def empty_lists(description, arrays):
+    description.update(evidence(cautions=[[] for _ in range(10**6)]))
+
+
+def empty_objects(description, arrays):
+    description["gate"]["parameters"] = {f"{k:x}": {} for k in range(300_000)}
+
+
+def wide_text(description, arrays):
+    description["notes"] = {"\U0001f600": "a" * 3_000_000, "b": [1]}
+
+
+def large_image(description, arrays):
+    description["gate"] = {"kind": "ImageGate", "known": True, "parameters": {"network": "cnn"}}
+    arrays["gate.size"] = np.array([16_000, 16_000])
+    arrays["gate.encoder"] = np.zeros(32, dtype=np.uint8)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does it")
+@pytest.mark.parametrize(
+    "change",
+    [
+        large_dtype, long_label, many_candidates, wide_layers, empty_lists, empty_objects,
+        wide_text, large_image,
+    ],
+)  # fmt: skip
+def test_memory_is_in_proportion_to_the_file(tmp_path, columns, change):
+    """At most 64 MiB and 50 times the size of the file; the limit is the operating system's."""
+    good, path = tmp_path / "good.localma", tmp_path / "model.localma"
+    columns.save(good)
+    file = array_file.read(good)
+    change(file.description, file.arrays)
+    path.write_bytes(array_file.to_bytes(file.description, file.arrays))
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(good), str(path)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+class TestProbes:
+    """Candidates are recognised by their predictions for made-up inputs."""
+
+    @pytest.fixture
+    def trained(self, sample):
+        X, y = sample
+        line = LinearRegression().fit(X, y)
+        tree = DecisionTreeRegressor(max_depth=3, random_state=0).fit(X, y)
+        return {"line": line, "tree": tree}
+
+    @pytest.fixture
+    def path(self, tmp_path, sample, trained):
+        LocalMARegressor(trained, gate=QUICK).fit(*sample).save(tmp_path / "model.localma")
+        return tmp_path / "model.localma"
+
+    def test_swapped_and_retrained_candidates_are_refused_by_name(self, path, sample, trained):
+        X, y = sample
+        localma.load(path, candidates=trained)
+        swapped = {"line": trained["tree"], "tree": trained["line"]}
+        with pytest.raises(
+            ChangedCandidateError, match="Candidate 'line' is not the model that was s"
+        ):
+            localma.load(path, candidates=swapped)
+        again = DecisionTreeRegressor(max_depth=3, random_state=0).fit(X[:30], y[:30])
+        with pytest.raises(
+            ChangedCandidateError, match=r"Candidate 'tree'.*fit again with this one"
+        ):
+            localma.load(path, candidates=trained | {"tree": again})
+        model = localma.load(path, candidates=swapped, probes=False)
+        assert model.candidate_names_ == ("line", "tree")
+
+    def test_a_copy_that_rounds_otherwise_is_accepted(self, path, sample, trained):
+        rounded = localma.as_candidate(
+            lambda X: trained["line"].predict(X).astype(np.float32).astype(float)
+        )
+        localma.load(path, candidates=trained | {"line": rounded})
+
+    def test_a_candidate_that_fails_on_them_is_refused(self, path, sample, trained):
+        X, y = sample
+        other = LinearRegression().fit(X[:, :2], y)
+        with pytest.raises(ChangedCandidateError, match=r"'line'.*it fails on them .*2 features"):
+            localma.load(path, candidates=trained | {"line": other})
+
+    def test_without_probes_nothing_is_saved_and_nothing_checked(self, path, sample, trained):
+        LocalMARegressor(trained, gate=QUICK).fit(*sample).save(path, probes=False)
+        file = array_file.read(path)
+        assert file.description["probes"] is None
+        assert not [name for name in file.arrays if name.startswith("probes.")]
+        localma.load(path, candidates={"line": trained["tree"], "tree": trained["line"]})
+
+    def test_no_row_of_the_sample_is_saved(self, path, sample):
+        X, _ = sample
+        inputs = array_file.read(path).arrays["probes.inputs"]
+        assert inputs.shape == (16, 3)
+        assert not np.isin(inputs, X).any()
+        assert ((X.min(axis=0) <= inputs) & (inputs <= X.max(axis=0))).all()
+
+    def test_random_and_failing_candidates_are_saved_without(self, tmp_path, sample, trained):
+        X, y = sample
+        rng = np.random.default_rng(0)
+
+        def picky(X):
+            if len(X) < 60:
+                raise ValueError("too few rows")
+            return X[:, 0]
+
+        pool = {"line": trained["line"], "noise": lambda X: rng.normal(size=len(X)), "picky": picky}
+        path = tmp_path / "model.localma"
+        LocalMARegressor(pool, gate="global").fit(X, y).save(path)
+        assert array_file.read(path).description["probes"]["candidates"] == ["line"]
+        localma.load(path, candidates=pool)
+
+    def test_saving_what_was_loaded_keeps_them(self, path, sample, trained):
+        localma.load(path, candidates=trained).save(path)
+        with pytest.raises(ChangedCandidateError, match="Candidate 'line' is not"):
+            localma.load(path, candidates={"line": trained["tree"], "tree": trained["line"]})
+
+    def test_a_cross_fitted_candidate_is_recognised(self, tmp_path, sample):
+        X, y = sample
+        own = {"line": CrossFitted(LinearRegression()), "right": Column(2)}
+        model = LocalMARegressor(own, gate="global", cv=2, random_state=0).fit(X, y)
+        model.save(tmp_path / "model.localma")
+        fitted = model.pool_.candidates[0]
+        localma.load(tmp_path / "model.localma", candidates={"line": fitted})
+        other = LinearRegression().fit(X, -y)
+        with pytest.raises(ChangedCandidateError, match="Candidate 'line' is not"):
+            localma.load(tmp_path / "model.localma", candidates={"line": other})
+
+    def test_classifiers_are_compared_by_probability(self, tmp_path, sample):
+        X, y = sample
+        labels = np.where(y > 1, "high", "low")
+        one, two = (LogisticRegression(C=c).fit(X, labels) for c in (1.0, 0.01))
+        model = LocalMAClassifier({"one": one, "two": two}, gate="global").fit(X, labels)
+        model.save(tmp_path / "model.localma")
+        localma.load(tmp_path / "model.localma", candidates={"one": one, "two": two})
+        with pytest.raises(ChangedCandidateError, match="Candidate 'one' is not"):
+            localma.load(tmp_path / "model.localma", candidates={"one": two, "two": one})
+
+    @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+    def test_data_frames(self, tmp_path, library):
+        pytest.importorskip(library)
+        frame = make_frame(library)
+        seen = []
+
+        def by_city(table):
+            seen.append(table)
+            city = np.asarray(table["city"].to_numpy())
+            return np.asarray(table["area"].to_numpy()) * np.where(city == "Bern", 2.0, 3.0)
+
+        def by_area(table):
+            return np.asarray(table["area"].to_numpy(), dtype=float)
+
+        pool = {"city": by_city, "area": by_area}
+        path = tmp_path / "model.localma"
+        y = np.linspace(0, 1, 60)
+        LocalMARegressor(pool, gate="global").fit(frame, y).save(path)
+        made = narwhals.from_native(seen[-1], eager_only=True)
+        assert made.schema == narwhals.from_native(frame, eager_only=True).schema
+        assert set(made["city"].to_list()) == {"Bern", "Basel"}
+        assert b"Ada" not in path.read_bytes()  # a rare text is nobody's business
+        localma.load(path, candidates=pool)
+        with pytest.raises(ChangedCandidateError, match="Candidate 'city' is not"):
+            localma.load(path, candidates={"city": by_area, "area": by_city})
+
+    def test_texts_have_none(self, tmp_path):
+        texts = ["a text", "another", "third"] * 5
+        pool = {"a": lambda X: np.array([len(t) for t in X], float), "b": lambda X: np.ones(len(X))}
+        model = LocalMARegressor(pool, gate="global").fit(texts, np.arange(15.0))
+        assert model.probes_ is None
+        model.save(tmp_path / "model.localma")
+        localma.load(tmp_path / "model.localma", candidates=pool)
+
+
+def make_frame(library):
+    columns = {
+        "area": np.linspace(20.0, 150.0, 60),
+        "rooms": list(range(1, 7)) * 10,
+        "new": [True, False] * 30,
+        "city": ["Bern", "Basel"] * 29 + ["Ada", "Zug"],
+        "day": [date(2024, 1, 1) + timedelta(days=k) for k in range(60)],
+        "at": [datetime(2024, 1, 1) + timedelta(hours=k) for k in range(60)],
+    }
+    if library == "pandas":
+        columns.pop("day")  # which pandas has as objects
+    return narwhals.from_dict(columns, backend=library).to_native()
 
 
 def test_all_missing_candidates_are_named(tmp_path, sample):

@@ -227,12 +227,6 @@ class TestVerdict:
             path = gate.fit(X, P, y, loss=LOSS).path_
             assert np.argmax(path["weight"]) == np.argmin(path["risk"])
 
-    def test_a_gain_of_four_numbers_is_restored(self, local):
-        arrays = local.arrays()
-        arrays["gain"] = arrays["gain"][:4]
-        again = ShrunkGate().restore(arrays)
-        assert again.verdict_ == local.verdict_
-
     def test_gain_can_be_negative(self):
         """Nested, so not the minimum over a path that contains the global gate."""
         gains = [

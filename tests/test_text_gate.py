@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 
 from localma import LocalMAClassifier, LocalMARegressor, as_candidate, load  # noqa: E402
 from localma.combine import local_average  # noqa: E402
-from localma.errors import FileFormatError, InvalidInputError  # noqa: E402
+from localma.errors import FileFormatError, InvalidInputError, UntrustedFileError  # noqa: E402
 from localma.gates import Job, MLPGate, ShrunkGate, TextGate  # noqa: E402
 from localma.losses import squared_error  # noqa: E402
 from tests.tiny_models import real_data, tiny_encoder, write_encoder  # noqa: E402
@@ -222,22 +222,28 @@ def test_saved_models_find_their_encoder_or_say_what_is_wrong(is_frozen, tmp_pat
     file = tmp_path / "model.localma"
     model.save(file)
     expected = model.predict_weights(X)
-    np.testing.assert_array_equal(load(file, candidates={}).predict_weights(X), expected)
-    moved = folder.rename(tmp_path / "moved")
-    with pytest.raises(InvalidInputError, match=r"There is no folder '.*encoder'"):
+    with pytest.raises(UntrustedFileError, match=r"TextGate of this file opens encoder='encoder'"):
         load(file, candidates={})
+    again = load(file, candidates={}, trust=True)
+    np.testing.assert_array_equal(again.predict_weights(X), expected)
+    assert str(tmp_path).encode() not in file.read_bytes()
+    moved = folder.rename(tmp_path / "moved")
+    with pytest.raises(InvalidInputError, match=r"encoder of .*TextGate is not at 'encoder'"):
+        load(file, candidates={}, trust=True)
     back = load(file, candidates={}, gate=clone(gate).set_params(encoder=moved))
     np.testing.assert_array_equal(back.predict_weights(X), expected)
     write_encoder(folder, seed=1)
     if is_frozen:
         with pytest.raises(FileFormatError, match=r"encoder='.*encoder'.* has changed since"):
-            load(file, candidates={})
+            load(file, candidates={}, trust=True)
     else:  # what was trained is in the file; words and sizes are as they were
-        np.testing.assert_array_equal(load(file, candidates={}).predict_weights(X), expected)
+        np.testing.assert_array_equal(
+            load(file, candidates={}, trust=True).predict_weights(X), expected
+        )
     words = (folder / "vocab.txt").read_text().split("\n")
     (folder / "vocab.txt").write_text("\n".join([*words[:5], *words[:4:-1]]))
     with pytest.raises(FileFormatError, match="has changed since"):
-        load(file, candidates={})
+        load(file, candidates={}, trust=True)
 
 
 def test_an_encoder_that_changes_under_a_fitted_gate_is_noticed(tmp_path):

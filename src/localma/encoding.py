@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from localma.array_file import shown
 from localma.errors import FileFormatError, InvalidInputError
 from localma.frames import missing_column, to_narwhals
 
@@ -26,6 +27,7 @@ EXACT = 2**53
 """Whole numbers beyond are not exact as floating numbers."""
 CYCLES = {"year": 365.2425, "week": 7.0}
 """Days after which dates come round again."""
+LARGEST_FILL = float(np.finfo(np.float64).max)
 DATE_PARTS = ("day", *CYCLES)
 """What becomes of a date: its day, and where it stands in the year and in the week."""
 
@@ -186,34 +188,50 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def from_recipe(cls, recipe: Any) -> Self:
         """Take back what `recipe` gave; no code of anybody's runs."""
         encoder = cls()
-        try:
-            used = [column["name"] for column in recipe["columns"]]
-            encoder.features = [*used, *recipe["left_out"]]  # for a refit
-            encoder.columns_ = [_restored(column) for column in recipe["columns"]]
-            encoder.left_out_ = {str(k): str(v) for k, v in recipe["left_out"].items()}
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise FileFormatError(
-                f"The encoding of the gate's inputs has an unknown form ({error!r}). Save the "
-                "model again."
-            ) from error
+        if not isinstance(recipe, dict) or set(recipe) != {"columns", "left_out"}:
+            raise _unknown_form(recipe)
+        columns, left_out = recipe["columns"], recipe["left_out"]
+        if not isinstance(columns, list) or not isinstance(left_out, dict):
+            raise _unknown_form(recipe)
+        encoder.columns_ = [_restored(column) for column in columns]
+        encoder.left_out_ = {name: str(reason)[:200] for name, reason in left_out.items()}
+        used = [column.name for column in encoder.columns_]
+        encoder.features = [*used, *left_out]  # for a refit
+        if len(set(encoder.features)) < len(encoder.features):
+            raise _unknown_form(recipe)
         return encoder
 
 
-def _restored(saved: dict[str, Any]) -> EncodedColumn:
-    column = EncodedColumn(**saved)
-    levels = isinstance(column.levels, list) and all(isinstance(x, str) for x in column.levels)
-    parts = isinstance(column.parts, list) and all(part in DATE_PARTS for part in column.parts)
-    if column.kind not in ("number", "truth", "category", "date") or not levels or not parts:
-        raise ValueError(column)
-    return EncodedColumn(
-        str(column.name),
-        column.kind,
-        float(column.fill),
-        bool(column.has_missing),
-        column.levels,
-        bool(column.has_others),
-        column.parts,
+def _unknown_form(saved: Any) -> FileFormatError:
+    return FileFormatError(
+        f"The encoding of the gate's inputs has an unknown form: {shown(saved)}. Save the model "
+        "again."
     )
+
+
+_TYPES: dict[str, Any] = {
+    "name": str,
+    "kind": str,
+    "fill": (int, float),
+    "has_missing": bool,
+    "levels": list,
+    "has_others": bool,
+    "parts": list,
+}
+_KINDS = ("number", "truth", "category", "date")
+
+
+def _restored(saved: Any) -> EncodedColumn:
+    if not isinstance(saved, dict) or set(saved) != set(_TYPES):
+        raise _unknown_form(saved)
+    typed = all(isinstance(saved[name], kind) for name, kind in _TYPES.items())
+    if not typed or saved["kind"] not in _KINDS or isinstance(saved["fill"], bool):
+        raise _unknown_form(saved)
+    levels = all(isinstance(level, str) for level in saved["levels"])
+    parts = all(part in DATE_PARTS for part in saved["parts"])
+    if not levels or not parts or not abs(saved["fill"]) <= LARGEST_FILL:
+        raise _unknown_form(saved)
+    return EncodedColumn(**saved | {"fill": float(saved["fill"])})
 
 
 def _frame(X: Any) -> nw.DataFrame[Any]:

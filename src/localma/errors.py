@@ -97,8 +97,12 @@ def _candidate_error(
     return error
 
 
+class ChangedCandidateError(LocalMAError, ValueError):
+    """A candidate is not the model with which a file was saved."""
+
+
 class FileFormatError(LocalMAError, ValueError):
-    """A saved model does not have the form that its schema version promises."""
+    """A saved model is damaged, or does not have the form that its format version promises."""
 
 
 class UntrustedFileError(LocalMAError, ValueError):

@@ -71,6 +71,7 @@ from localma.losses import (
     is_registered,
     try_loss,
 )
+from localma.probes import Probes
 from localma.selection import BaselineGap, LocalityGain
 
 Array = NDArray[np.floating]
@@ -95,9 +96,10 @@ class _LocalMA(BaseEstimator):
     pool_: Pool | None
     candidate_names_: tuple[str, ...]
     output_names_: tuple[str, ...] | None
-    # Models that an earlier version fitted and pickled have neither.
+    # Models that an earlier version fitted and pickled have none of these.
     cautions_: tuple[Caution, ...] = ()
     constant_prediction_: Array | None = None
+    probes_: Probes | None = None
 
     def __init__(
         self,
@@ -192,6 +194,7 @@ class _LocalMA(BaseEstimator):
         if isinstance(gate, ShrunkGate):
             judged_by["baseline"] = baseline
         self._fit_gate(gate, inputs, outputs_of_gate, targets, sample_weight, judged_by)
+        self.probes_ = None if pool is None else Probes.of(X)
         self.constant_prediction_ = baseline.learn()
         self.cautions_ = self._find_cautions(X, inputs, outputs_of_gate, baseline, numbers)
         warn(self.cautions_, stacklevel=4)
@@ -262,11 +265,15 @@ class _LocalMA(BaseEstimator):
             self._sklearn_output_config = {"transform": transform}
         return self
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the fitted model to one file, without pickle; `localma.load` reads it."""
+    def save(self, path: str | PathLike[str], *, probes: bool = True) -> None:
+        """Write the fitted model to one file, without pickle; `localma.load` reads it.
+
+        probes : whether to save what each candidate predicts for 16 made-up inputs, by which
+            `load` recognises it.
+        """
         from localma.persistence import save
 
-        save(self, path)
+        save(self, path, probes=probes)
 
     def __sklearn_clone__(self) -> Self:
         # scikit-learn's own clone recurses into lists and dicts and strips fitted candidates.

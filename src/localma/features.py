@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import check_array
 
+from localma.array_file import shown
 from localma.arrow_rows import ArrowRows
 from localma.encoding import TableEncoder
 from localma.errors import FileFormatError, InvalidInputError
@@ -149,16 +150,17 @@ class GateFeatures:
         known = {"all": None, "columns": "columns", "function": "import", "table": "table"}
         kind, hidden = recipe.get("kind"), recipe.get("hidden")
         if (
-            kind not in known
-            or not isinstance(hidden, list)
+            not isinstance(kind, str)
+            or kind not in known
             or set(recipe) - {"kind", "hidden"} != ({known[kind]} - {None})
         ):
-            raise FileFormatError(f"The inputs of the gate have an unknown form: {recipe!r}.")
+            raise FileFormatError(f"The inputs of the gate have an unknown form: {shown(recipe)}.")
+        hidden = _saved_columns(hidden)
         if kind == "function":
-            return cls(import_object(recipe["import"]), hidden)
+            return cls(import_object(str(recipe["import"])), hidden)
         if kind == "table":
             return cls.attached(TableEncoder.from_recipe(recipe["table"]), hidden)
-        return cls(recipe.get("columns"), hidden)
+        return cls(_saved_columns(recipe["columns"]) if kind == "columns" else None, hidden)
 
     @classmethod
     def attached(cls, spec: Any, hidden: Collection[ColumnKey]) -> Self:
@@ -223,6 +225,12 @@ def refuse_dates(X: Any) -> None:
             "The gate needs numbers, and X holds dates or durations. Pass a data frame and "
             "gate_features=TableEncoder(), which encodes dates, or turn them into numbers."
         )
+
+
+def _saved_columns(columns: Any) -> list[ColumnKey]:
+    if not isinstance(columns, list):
+        raise FileFormatError(f"Columns of a file are a list; received {shown(columns)}.")
+    return checked_columns(columns, "The columns of a file")
 
 
 def _has_no_column(selected: Any) -> bool:

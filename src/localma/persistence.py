@@ -1,25 +1,24 @@
-"""Saving and loading: one safetensors file whose header describes the model in JSON; no pickle.
+"""Saving and loading models: one file of arrays with a description in JSON; no pickle.
 
 Arrays hold what was learnt. The description holds everything else: parameters, names, labels, and
-for each candidate a recipe, where it has one. Recipes that import code are followed only when the
-caller trusts the file.
+for each candidate a recipe, if it has one. Recipes that run code or open files and addresses are
+followed only if the caller trusts the file. `localma.array_file` is the file itself.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import os
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from localma.array_file import ArrayFile, Arrays, Json, read, shown, to_bytes
 from localma.candidates import (
     Candidate,
     CrossFitted,
@@ -29,74 +28,84 @@ from localma.candidates import (
     needs_trust,
     recipe_beside,
 )
+from localma.candidates.labels import as_labels, check_saved_labels
+from localma.candidates.names import check_names
 from localma.cautions import WARNINGS, Caution
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.features import GateFeatures
-from localma.gates import GATE_CLASSES, Gate
-from localma.gates.base import arrays_below
-from localma.imports import import_name, import_object
+from localma.gates import GATE_CLASSES
+from localma.gates._recipes import Restoring, describe_gate, restore_gate
+from localma.gates.base import arrays_below, is_number, simplex_weights
 from localma.losses import Loss, get_loss, is_registered
+from localma.probes import Recorded, check_candidates
 from localma.whole_files import write_whole
 
-SCHEMA = 2
 ESTIMATORS = {kind.__name__: kind for kind in (LocalMARegressor, LocalMAClassifier)}
-FIELDS: dict[str, type | tuple[type, ...]] = {
-    "estimator": str,
-    "loss": dict,
-    "gate": dict,
-    "gate_features": dict,
-    "candidates": list,
+Types = dict[str, tuple[type, ...]]
+FIELDS: Types = {
+    "estimator": (str,),
+    "loss": (dict,),
+    "gate": (dict,),
+    "gate_features": (dict,),
+    "candidates": (list,),
+    "without_candidates": (bool,),
     "n_features_in": (int, type(None)),
     "feature_names_in": (list, type(None)),
     "classes": (list, type(None)),
     "classes_dtype": (str, type(None)),
-    "notes": dict,
-}
-"""Fields of the description and their types in JSON."""
-NEWER_FIELDS: dict[str, type | tuple[type, ...]] = {
     "n_outputs": (int, type(None)),
     "output_names": (list, type(None)),
-    "without_candidates": bool,
-    "cautions": list,
-    "constant_prediction": (list, type(None)),
+    "evidence": (dict,),
+    "probes": (dict, type(None)),
+    "notes": (dict,),
 }
-"""Fields that files have not always had; those without them are read too."""
+"""Fields of the description and their types in JSON."""
+EVIDENCE_FIELDS: Types = {"cautions": (list,), "constant_prediction": (list, type(None))}
+"""Fields of the evidence: what the labelled sample said about the model, beside the weights."""
 
-ONLY_TO_FIT = ("cv", "random_state")
-"""Parameters of a gate that are not saved, for the estimator sets those that a user leaves out."""
+LONGEST_MESSAGE = 1_000
+"""Characters of an error that `load` raises; a file could make it as long as itself."""
 
-Arrays = dict[str, NDArray[Any]]
 Model = LocalMARegressor | LocalMAClassifier
 
 
 def save(
-    model: Model, path: str | os.PathLike[str], *, notes: Mapping[str, str] | None = None
+    model: Model,
+    path: str | os.PathLike[str],
+    *,
+    notes: Mapping[str, str] | None = None,
+    probes: bool = True,
 ) -> None:
     """Write a fitted model to one file, whole or not at all.
 
-    notes : what else is to be known of it, such as the name of the target; `load` gives them back
-        as `notes_`.
+    Candidates that can be described (columns, importable functions, files) are saved as recipes.
+    The others are passed again to `load` by name, and so is a transformer in `gate_features`.
 
-    Candidates that can be described (columns, importable functions, files) are saved as recipes;
-    the others are given again to `load` by name, and so is a transformer in `gate_features`.
+    Parameters
+    ----------
+    model : a fitted `LocalMARegressor` or `LocalMAClassifier`
+    path : the file
+    notes : further texts, such as the name of the target; `load` returns them as `notes_`
+    probes : whether to save what each candidate predicts for a few made-up inputs, so that `load`
+        recognises it. Inputs are made from the ranges of the columns and from frequent categories;
+        no row of the sample is saved. Each candidate runs twice on 16 rows.
     """
-    from safetensors.numpy import save as to_bytes
-
     check_is_fitted(model)
     if ESTIMATORS.get(type(model).__name__) is not type(model):
         raise InvalidInputError(
             f"Only {' and '.join(ESTIMATORS)} can be saved; received a {type(model).__name__}. "
             "Pickle a class of your own."
         )
-    arrays = {f"gate.{name}": array for name, array in model.gate_.arrays().items()}
-    arrays["global_weights"] = model.global_weights_
-    # safetensors silently writes the wrong numbers for arrays that are not contiguous.
-    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    described = {**_describe(model, Path(path).parent), "notes": dict(notes or {})}
-    description = json.dumps(described, allow_nan=False)
-    header = {"format": "localma", "schema": str(SCHEMA), "description": description}
-    write_whole(Path(path), to_bytes(arrays, metadata=header))
+    folder = Path(path).parent
+    description, arrays = _describe(model, folder, dict(notes or {}))
+    arrays |= {f"gate.{name}": array for name, array in model.gate_.arrays().items()}
+    inputs = getattr(model, "probes_", None)  # a model in an old pickle has none
+    if probes and inputs is not None and model.pool_ is not None:
+        recorded = Recorded.of(inputs, model.pool_)
+        description["probes"] = recorded.recipe()
+        arrays |= {f"probes.{name}": array for name, array in recorded.arrays().items()}
+    write_whole(Path(path), to_bytes(description, arrays))
 
 
 def load(
@@ -107,8 +116,12 @@ def load(
     gate_features: Any = None,
     loss: Loss | None = None,
     trust: bool = False,
+    probes: bool = True,
 ) -> Model:
     """Read a model that `save` wrote.
+
+    With ``trust=False`` it runs no code from the file, opens no other file and connects to
+    nothing. It raises a `LocalMAError`, or an `OSError` if the file cannot be read.
 
     Parameters
     ----------
@@ -116,104 +129,139 @@ def load(
     candidates : models by name, for those candidates that the file has no recipe for, or in place
         of a recipe. An empty dict attaches none: then `predict` needs `predictions=`. So it does
         after a fit on predictions alone, which needs no candidates here.
-    gate : the PyTorch module of the gate, or the function that makes it, where the file cannot name
+    gate : the PyTorch module of the gate, or the function that makes it, if the file cannot name
         it; or the whole gate, as it was before it was fitted
-    gate_features : the fitted transformer or the function, where the file cannot describe it
-    loss : a loss of one's own, which is not saved; prediction does without it
-    trust : whether to follow recipes that import code. Only for files from people you trust.
+    gate_features : the fitted transformer or the function, if the file cannot describe it
+    loss : your own loss, which is not saved; prediction works without it
+    trust : whether to follow recipes that run code, and to open paths and addresses. Only for
+        files from people you trust.
+    probes : whether to compare the predictions of each candidate with those that were saved, for
+        a few made-up inputs. A candidate that predicts something else is refused by name
+        (`ChangedCandidateError`).
     """
-    description, arrays = _read(Path(path))
     if candidates is not None and not isinstance(candidates, Mapping):
         raise InvalidInputError(
             f"candidates must be a dict from name to model; received a {type(candidates).__name__}."
         )
     try:
-        model = _build(description, arrays, candidates, trust, Path(path).parent, gate)
-        model.loss_ = model.loss = _restore_loss(description["loss"], loss)
-        features = _restore_features(description["gate_features"], gate_features, trust)
+        file = read(Path(path))
+        how = Restoring(GATE_CLASSES, trust, Path(path).parent, gate)
+        model = _build(file, how)
+        model.loss_ = model.loss = _restore_loss(file.description["loss"], loss)
+        features = _restore_features(file.description["gate_features"], gate_features, trust)
         model.gate_features_, model.gate_features = features, features.spec
         features.raw, features.needed = model.gate_.raw_inputs, model.gate_.needs_inputs
-        model.notes_ = {str(key): str(text) for key, text in description["notes"].items()}
+        _restore_pool(model, file.description, candidates, how)
+        recorded = _restore_recorded(file, model.candidate_names_)
+        model.probes_ = None if recorded is None else recorded.probes
+        if probes and recorded is not None and model.pool_ is not None:
+            unproven = _unproven(file.description["candidates"], candidates or {})
+            check_candidates(recorded, model.pool_, unproven)
         return model
-    except LocalMAError:
+    except (LocalMAError, OSError) as error:
+        _shorten(error)
         raise
-    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+    except Exception as error:
+        # Whatever a file makes NumPy, PyTorch or this module raise, it is the file's fault.
         raise FileFormatError(
-            f"{path} does not have the form of a saved model ({type(error).__name__}: {error}). "
-            "Save the model again."
-        ) from error
+            f"{path} does not have the form of a saved model ({type(error).__name__}: "
+            f"{str(error)[:300]}). Save the model again."
+        ) from _shorten(error)
 
 
-def _build(
-    description: dict[str, Any],
-    arrays: Arrays,
-    candidates: Mapping[str, Any] | None,
-    trust: bool,
-    folder: Path,
-    gate: Any,
-) -> Model:
-    model = ESTIMATORS[description["estimator"]]()
-    model.gate_ = _restore_gate(description["gate"], arrays, trust, gate)
+def inspect(path: str | os.PathLike[str]) -> ArrayFile:
+    """Checksum, description and types of the arrays of a saved model; nothing is restored."""
+    try:
+        file = read(Path(path), with_arrays=False)
+        _check_fields(file.description, FIELDS, "description")
+    except LocalMAError as error:
+        _shorten(error)
+        raise
+    return file
+
+
+def _shorten(error: Exception) -> Exception:
+    """Cut the messages of an error and of its causes to a length that a user can read."""
+    link: BaseException | None = error
+    for _ in range(20):
+        if link is None:
+            break
+        if len(str(link)) > LONGEST_MESSAGE and not isinstance(link, OSError):
+            link.args = (_cut(str(link)),)
+        if isinstance(link, LocalMAError):
+            link.plain = _cut(link.plain)
+        link = link.__cause__ or link.__context__
+    return error
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST_MESSAGE:
+        return text
+    return f"{text[: LONGEST_MESSAGE - 250]} [...] {text[-200:]}"
+
+
+def _build(file: ArrayFile, how: Restoring) -> Model:
+    description, arrays = file.description, file.arrays
+    _check_fields(description, FIELDS, "description")
+    _check_arrays(arrays)
+    if description["estimator"] not in ESTIMATORS:
+        raise FileFormatError(f"Unknown estimator {shown(description['estimator'])}.")
+    model: Model = ESTIMATORS[description["estimator"]]()
+    model.gate_ = restore_gate(description["gate"], arrays_below(arrays, "gate."), how)
     model.gate = model.gate_
-    model.global_weights_ = _array(arrays, "global_weights")
-    if model.global_weights_.ndim != 1 or (model.global_weights_ < 0).any():
-        raise FileFormatError("The array 'global_weights' must have shape (M,) and no negatives.")
+    model.global_weights_ = simplex_weights(arrays["global_weights"], "global_weights")
     _restore_inputs(model, description)
     _restore_outputs(model, description)
-    _restore_pool(model, description, candidates, trust, folder)
-    model.cautions_ = tuple(map(_restore_caution, description.get("cautions", ())))
-    model.constant_prediction_ = _restore_constant(model, description.get("constant_prediction"))
+    _restore_evidence(model, description["evidence"])
+    notes = description["notes"]
+    if not all(isinstance(text, str) for text in notes.values()):
+        raise FileFormatError(f"Notes must be texts; the file has {shown(notes)}.")
+    model.notes_ = notes
     return model
 
 
 # Writing.
 
 
-def _describe(model: Model, folder: Path) -> dict[str, Any]:
+def _describe(model: Model, folder: Path, notes: dict[str, str]) -> tuple[Json, Arrays]:
     names = getattr(model, "feature_names_in_", None)
     classes = model.classes_ if isinstance(model, LocalMAClassifier) else None
-    return {
+    description = {
         "estimator": type(model).__name__,
         "loss": _describe_loss(model.loss_),
-        "gate": _describe_gate(model.gate_),
+        "gate": describe_gate(model.gate_, GATE_CLASSES, folder),
         "gate_features": model.gate_features_.recipe(),
         "candidates": _describe_candidates(model, folder),
+        "without_candidates": model.pool_ is None,
         "n_features_in": getattr(model, "n_features_in_", None),
         "feature_names_in": None if names is None else [str(name) for name in names],
         "classes": None if classes is None else classes.tolist(),
         "classes_dtype": None if classes is None else classes.dtype.str,
         "n_outputs": getattr(model, "n_outputs_", None),
         "output_names": getattr(model, "output_names_", None),
-        "without_candidates": model.pool_ is None,
+        "evidence": _describe_evidence(model),
+        "probes": None,
+        "notes": notes,
+    }
+    return description, {"global_weights": model.global_weights_}
+
+
+def _describe_evidence(model: Model) -> Json:
+    constant = model.constant_prediction_
+    if constant is not None and not np.isfinite(constant).all():
+        constant = None
+    return {
         "cautions": [asdict(caution) for caution in model.cautions_],
-        "constant_prediction": _plain_constant(model),
+        "constant_prediction": None if constant is None else [float(c) for c in constant],
     }
 
 
-def _describe_loss(loss: Loss) -> dict[str, Any]:
+def _describe_loss(loss: Loss) -> Json:
     own = not is_registered(loss)
     return {"name": loss.name, "parameters": {} if own else dict(loss.parameters), "own": own}
 
 
-def _describe_gate(gate: Gate) -> dict[str, Any]:
-    kind = type(gate)
-    known = GATE_CLASSES.get(kind.__name__) is kind
-    if not known and import_name(kind) is None:
-        raise InvalidInputError(
-            f"A gate must be importable to be saved, and {kind.__qualname__} is not. Define its "
-            "class in a module, outside of functions."
-        )
-    return {
-        "kind": kind.__name__ if known else import_name(kind),
-        "known": known,
-        "parameters": {
-            name: None if name in ONLY_TO_FIT else _to_json(value)
-            for name, value in gate.get_params(deep=False).items()
-        },
-    }
-
-
-def _describe_candidates(model: Model, folder: Path) -> list[dict[str, Any]]:
+def _describe_candidates(model: Model, folder: Path) -> list[Json]:
     if model.pool_ is None:
         return [{"name": name, "recipe": None} for name in model.candidate_names_]
     return [
@@ -222,267 +270,155 @@ def _describe_candidates(model: Model, folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _to_json(value: Any) -> Any:
-    """Parameters of a gate in JSON, which knows neither infinity nor tuples nor gates."""
-    if isinstance(value, Gate):
-        return {"$gate": _describe_gate(value)}
-    if isinstance(value, tuple | list):
-        return {"$" + type(value).__name__: [_to_json(item) for item in value]}
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"$float": str(value)}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    name = import_name(value) if callable(value) else None
-    if name is not None:
-        return {"$import": name}
-    # Needed to fit again, not to predict.
-    return {"$left_out": repr(value)}
-
-
-def _from_json(value: Any, trust: bool, given: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    kind, content = next(iter(value.items()), ("", None))
-    if len(value) != 1 or kind not in _TAGS:
-        raise FileFormatError(f"A parameter of the gate has an unknown form: {value!r}.")
-    if kind == "$gate":
-        return _make_gate(content, trust, given)
-    if kind == "$import":
-        return _imported(str(content), trust)
-    if kind == "$left_out":
-        return None
-    if kind == "$float":
-        return float(str(content))
-    items = [_from_json(item, trust, given) for item in content or ()]
-    return tuple(items) if kind == "$tuple" else items
-
-
 # Reading.
 
 
-def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            header = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise FileFormatError(
-            f"{path} is no safetensors file, or was cut short ({error}). Save the model again."
-        ) from error
-    for name, array in arrays.items():
-        evidence = name.startswith(("gate.path.", "gate.gain"))
-        if array.dtype.kind == "f" and not evidence and not np.isfinite(array).all():
-            raise FileFormatError(f"The array {name!r} of {path} has values that are not finite.")
-    if header.get("format") != "localma":
-        raise FileFormatError(f"{path} is a safetensors file, but localma did not write it.")
-    if header.get("schema") != str(SCHEMA):
-        raise FileFormatError(
-            f"{path} has schema version {header.get('schema')!r}; this localma reads {SCHEMA}. "
-            "Load it with the version that wrote it, or save the model again."
-        )
-    try:
-        description = json.loads(header["description"])
-    except (KeyError, ValueError) as error:
-        raise FileFormatError(f"{path} has no readable description: {error!r}.") from error
-    _check_fields(description, FIELDS, "description", NEWER_FIELDS)
-    if description["estimator"] not in ESTIMATORS:
-        raise FileFormatError(f"{path} holds an unknown estimator {description['estimator']!r}.")
-    return description, arrays
-
-
-def _check_fields(
-    received: Any, fields: Mapping[str, Any], what: str, newer: Mapping[str, Any] | None = None
-) -> None:
-    newer = newer or {}
-    if not isinstance(received, dict) or set(received) - set(newer) != set(fields):
+def _check_fields(received: Any, fields: Types, what: str) -> None:
+    if not isinstance(received, dict) or set(received) != set(fields):
         names = sorted(received) if isinstance(received, dict) else received
-        raise FileFormatError(f"The {what} must have fields {sorted(fields)}; received {names}.")
-    for name, kind in {**fields, **newer}.items():
-        if name in received and not isinstance(received[name], kind):
+        raise FileFormatError(
+            f"The {what} must have fields {sorted(fields)}; received {shown(names)}."
+        )
+    for name, kinds in fields.items():
+        value = received[name]
+        # To Python a truth value is a whole number too.
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise FileFormatError(
-                f"The field {name!r} of the {what} has the wrong type: {received[name]!r}."
+                f"The field {name!r} of the {what} has the wrong type: {shown(value)}."
             )
 
 
-_TAGS = ("$gate", "$tuple", "$list", "$float", "$import", "$left_out")
+def _check_arrays(arrays: Arrays) -> None:
+    if "global_weights" not in arrays:
+        raise FileFormatError("The array 'global_weights' is missing.")
+    for name, array in arrays.items():
+        if name != "global_weights" and not name.startswith(("gate.", "probes.")):
+            raise FileFormatError(f"The file has an unknown array {shown(name)}.")
+        # A risk that nobody could measure is NaN.
+        measured = name.startswith(("gate.path.", "gate.gain"))
+        if array.dtype.kind == "f" and not measured and not np.isfinite(array).all():
+            raise FileFormatError(f"The array {shown(name)} has values that are not finite.")
 
 
-def _plain_constant(model: Model) -> list[float] | None:
-    """The best constant prediction of the labelled sample; None if it is not known."""
-    constant = model.constant_prediction_
-    if constant is None or not np.isfinite(constant).all():
-        return None
-    return [float(number) for number in constant]
+def _restore_evidence(model: Model, evidence: Json) -> None:
+    """Take back what the labelled sample said; `locality_gain_` and `path_` are the gate's."""
+    _check_fields(evidence, EVIDENCE_FIELDS, "evidence")
+    model.cautions_ = tuple(map(_restore_caution, evidence["cautions"]))
+    model.constant_prediction_ = _restore_constant(model, evidence["constant_prediction"])
 
 
 def _restore_constant(model: Model, saved: list[Any] | None) -> NDArray[np.float64] | None:
     if saved is None:
         return None
-    K = model.n_outputs_ if isinstance(model, LocalMARegressor) else len(model.classes_)
-    if len(saved) != K or not all(isinstance(number, int | float) for number in saved):
-        raise FileFormatError(f"A constant prediction must be {K} numbers; received {saved!r}.")
+    K = len(model.classes_) if isinstance(model, LocalMAClassifier) else model.n_outputs_
+    if len(saved) != K or not all(is_number(number) for number in saved):
+        raise FileFormatError(f"A constant prediction is {K} numbers; received {shown(saved)}.")
     return np.array(saved, dtype=np.float64)
 
 
 def _restore_caution(saved: Any) -> Caution:
-    _check_fields(saved, {"kind": str, "sentence": str, "names": list}, "caution")
+    _check_fields(saved, {"kind": (str,), "sentence": (str,), "names": (list,)}, "caution")
     if saved["kind"] not in WARNINGS:
-        raise FileFormatError(f"Unknown caution {saved['kind']!r}; known: {sorted(WARNINGS)}.")
-    return Caution(saved["kind"], saved["sentence"], tuple(map(str, saved["names"])))
+        raise FileFormatError(f"Unknown caution {shown(saved['kind'])}; known: {sorted(WARNINGS)}.")
+    _check_strings(saved["names"], "names of a caution")
+    return Caution(saved["kind"], saved["sentence"], tuple(saved["names"]))
 
 
-def _array(arrays: Arrays, name: str) -> NDArray[Any]:
-    if name not in arrays:
-        raise FileFormatError(f"The array {name!r} is missing; the file has {sorted(arrays)}.")
-    return arrays[name]
+def _check_strings(values: list[Any], what: str) -> None:
+    if not all(isinstance(value, str) for value in values):
+        raise FileFormatError(f"The {what} must be strings; the file has {shown(values)}.")
 
 
-def _make_gate(description: Any, trust: bool, given: Any) -> Gate:
-    _check_fields(description, {"kind": str, "known": bool, "parameters": dict}, "gate")
-    kind = description["kind"]
-    if description["known"]:
-        if kind not in GATE_CLASSES:
-            raise FileFormatError(f"Unknown gate {kind!r}; known: {sorted(GATE_CLASSES)}.")
-        gate_class: Any = GATE_CLASSES[kind]
-    else:
-        gate_class = _imported(kind, trust)
-    saved = description["parameters"]
-    parameters = _code(gate_class, saved, trust, given)
-    rest = saved.keys() - parameters.keys()
-    parameters |= {name: _from_json(saved[name], trust, given) for name in rest}
-    try:
-        gate = gate_class(**parameters)
-    except TypeError as error:
-        raise FileFormatError(
-            f"The parameters of the gate {kind!r} do not fit: {error}."
-        ) from error
-    if not trust and gate.fetches() is not None:
-        raise UntrustedFileError(
-            f"The gate of this file needs {gate.fetches()}, which would be fetched from elsewhere.",
-            python_hint="Pass trust=True if you trust the file, or give the gate to "
-            "load(path, gate=...).",
-        )
-    return gate
-
-
-def _code(gate_class: Any, saved: Any, trust: bool, given: Any) -> dict[str, Any]:
-    """Parameters of a gate that are code: a module given to `load`, or found by import name."""
-    found = {}
-    for name in gate_class.code_parameters:
-        if name == "module" and given is not None:
-            found[name] = given
-        elif isinstance(saved.get(name), dict) and "$left_out" in saved[name]:
-            way = "module" if name == "module" else f"{gate_class.__name__}(..., {name}=...)"
-            raise InvalidInputError(
-                f"The {name} of this file's {gate_class.__name__} is not saved.",
-                python_hint=f"Pass it again: load(path, gate={way}).",
-            )
-    return found
-
-
-def _imported(name: str, trust: bool) -> Any:
-    if not trust:
-        raise UntrustedFileError(
-            f"The gate of this file is made by importing {name!r}, which may run any code.",
-            python_hint="Pass trust=True if you trust the file, or give the gate to "
-            "load(path, gate=...).",
-        )
-    return import_object(name)
-
-
-def _restore_gate(description: Any, arrays: Arrays, trust: bool, given: Any) -> Gate:
-    own = arrays_below(arrays, "gate.")
-    whole = isinstance(given, Gate)
-    if whole and type(given).__name__ != description.get("kind"):
+def _restore_loss(description: Json, given: Loss | None) -> Loss:
+    _check_fields(description, {"name": (str,), "parameters": (dict,), "own": (bool,)}, "loss")
+    name, own = description["name"], description["own"]
+    if given is not None and (not own or given.name != name):
         raise InvalidInputError(
-            f"The gate of this file is a {description.get('kind')}; gate= is a "
-            f"{type(given).__name__}. Pass the gate with which the model was made."
+            f"loss= must be the loss of your own that the model was fitted with; received "
+            f"{given!r}, and the file has {shown(name)}"
+            f"{'' if own else ', which comes back by itself'}."
         )
+    if own:
+        return Loss(name, _lost, _lost) if given is None else given
     try:
-        gate: Gate = clone(given) if whole else _make_gate(description, trust, given)
-        return gate.restore(own)
-    except KeyError as error:
-        raise FileFormatError(f"The array 'gate.{error.args[0]}' is missing.") from error
-
-
-def _restore_loss(description: dict[str, Any], given: Loss | None) -> Loss:
-    _check_fields(description, {"name": str, "parameters": dict, "own": bool}, "loss")
-    if given is not None and (not description["own"] or given.name != description["name"]):
-        raise InvalidInputError(
-            f"loss= must be the loss of one's own that the model was fitted with; received "
-            f"{given!r}, and the file has {description['name']!r}"
-            f"{'' if description['own'] else ', which comes back by itself'}."
-        )
-    if description["own"]:
-        return Loss(description["name"], _lost, _lost) if given is None else given
-    try:
-        return get_loss(description["name"], **description["parameters"])
+        return get_loss(name, **description["parameters"])
     except (InvalidInputError, TypeError) as error:
         raise FileFormatError(f"The loss of this file cannot be made: {error}") from error
 
 
 def _lost(y: Any, mu: Any) -> Any:
     raise InvalidInputError(
-        "A loss of one's own is not saved, and prediction does not need it; to fit or judge "
+        "A loss of your own is not saved, and prediction does not need it; to fit or judge "
         "again, give it when the model is loaded: load(path, loss=...)."
     )
 
 
-def _restore_inputs(model: Model, description: dict[str, Any]) -> None:
-    if description["n_features_in"] is not None:
-        model.n_features_in_ = description["n_features_in"]
-    if description["feature_names_in"] is not None:
-        model.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
+def _restore_inputs(model: Model, description: Json) -> None:
+    number, names = description["n_features_in"], description["feature_names_in"]
+    if number is not None and not 0 <= number < 2**31:
+        raise FileFormatError(f"The file says that X has {shown(number)} columns.")
+    if number is not None:
+        model.n_features_in_ = number
+    if names is not None:
+        _check_strings(names, "names of the columns")
+        if len(set(names)) < len(names) or len(names) != number:
+            raise FileFormatError(
+                f"The names of {number} columns must be as many different strings; the file has "
+                f"{shown(names)}."
+            )
+        model.feature_names_in_ = np.array(names, dtype=object)
     if isinstance(model, LocalMAClassifier):
         if not description["classes"]:
             raise FileFormatError("A classifier needs its classes; the file has none.")
         model.classes_ = _restore_labels(description["classes"], description["classes_dtype"])
 
 
-def _restore_outputs(model: Model, description: dict[str, Any]) -> None:
-    number, names = description.get("n_outputs"), description.get("output_names")
+def _restore_outputs(model: Model, description: Json) -> None:
+    number, names = description["n_outputs"], description["output_names"]
     known = names is None or all(isinstance(name, str) for name in names)
     if not known or (names is not None and not len(set(names)) == len(names) == number):
         raise FileFormatError(
-            f"The names of {number} outputs must be as many different strings; the file has "
-            f"{names!r}."
+            f"The names of {shown(number)} outputs must be as many different strings; the file has "
+            f"{shown(names)}."
         )
     if number is not None and number < 1:
-        raise FileFormatError(f"A model has at least one output; the file says {number}.")
+        raise FileFormatError(f"A model has at least one output; the file says {shown(number)}.")
     model.output_names_ = None if names is None else tuple(names)
     if isinstance(model, LocalMARegressor) and number is not None:
         model.n_outputs_ = number
 
 
+_LABEL_DTYPE = re.compile(r"[<>|=]?(?:[biuf][1248]|U([1-9]\d{0,7}))")
+
+
 def _restore_labels(labels: list[Any], dtype: str | None) -> NDArray[Any]:
     """Class labels of the very type that they had: a small integer is compared as one."""
+    match = _LABEL_DTYPE.fullmatch(dtype or "")
+    wrong = f"The classes {shown(labels)} are no {shown(dtype)}"
+    if match is None or dtype is None:
+        raise FileFormatError(f"{wrong}.")
+    check_saved_labels(labels, int(match[1] or 0))
     try:
-        restored = np.array(labels, dtype=np.dtype(dtype or ""))
+        restored = np.array(labels, dtype=np.dtype(dtype))
+        if as_labels(restored).tolist() != labels:
+            raise FileFormatError(f"{wrong}.")
     except (TypeError, ValueError, OverflowError) as error:
-        raise FileFormatError(f"The classes {labels} are no {dtype!r}: {error}.") from error
-    if restored.dtype.kind not in "biufU" or restored.tolist() != labels:
-        raise FileFormatError(f"The classes {labels} are no {dtype!r}.")
+        raise FileFormatError(f"{wrong}: {str(error)[:200]}.") from error
     return restored
 
 
-def _restore_features(recipe: dict[str, Any], attached: Any, trust: bool) -> GateFeatures:
+def _restore_features(recipe: Json, attached: Any, trust: bool) -> GateFeatures:
     if attached is not None:
         return GateFeatures.attached(attached, recipe.get("hidden", ()))
     if recipe.get("kind") == "attach":
         raise InvalidInputError(
-            f"The gate's inputs come from {recipe.get('what')}, which is not saved.",
+            f"The gate's inputs come from {str(recipe.get('what'))[:200]}, which is not saved.",
             python_hint="Pass it again: load(path, gate_features=...).",
         )
     if recipe.get("kind") == "function" and not trust:
         raise UntrustedFileError(
-            f"The gate's inputs come from the function {recipe.get('import')!r}, which may run any "
-            "code.",
+            f"The gate's inputs come from the function {shown(recipe.get('import'))}, which may "
+            "run any code.",
             python_hint="Pass trust=True if you trust the file, or gate_features= the function "
             "itself.",
         )
@@ -490,40 +426,43 @@ def _restore_features(recipe: dict[str, Any], attached: Any, trust: bool) -> Gat
 
 
 def _restore_pool(
-    model: Model,
-    description: dict[str, Any],
-    given: Mapping[str, Any] | None,
-    trust: bool,
-    folder: Path,
+    model: Model, description: Json, given: Mapping[str, Any] | None, how: Restoring
 ) -> None:
-    for entry in description["candidates"]:
-        _check_fields(entry, {"name": str, "recipe": (dict, type(None))}, "candidate")
-    names = tuple(entry["name"] for entry in description["candidates"])
-    if len(names) != len(model.global_weights_):
+    entries = description["candidates"]
+    for entry in entries:
+        _check_fields(entry, {"name": (str,), "recipe": (dict, type(None))}, "candidate")
+    names = _saved_names([entry["name"] for entry in entries])
+    counts = {len(names), len(model.global_weights_), model.gate_.n_candidates}
+    if len(counts) > 1:
         raise FileFormatError(
-            f"The file names {len(names)} candidates and has {len(model.global_weights_)} weights."
+            f"The file names {len(names)} candidates and has {len(model.global_weights_)} weights; "
+            f"its gate weighs {model.gate_.n_candidates}."
         )
     model.candidate_names_, model.pool_ = names, None
     strange = sorted(set(given or ()) - set(names))
     if strange:
         raise InvalidInputError(
-            f"candidates has {strange}, which this model does not know; it knows {list(names)}."
+            f"candidates has {strange}, which this model does not know; it knows "
+            f"{shown(list(names))}."
         )
-    without = given is not None or description.get("without_candidates", False)
-    if without and not given:
+    if not given and (given is not None or description["without_candidates"]):
         return
-    entries = [entry for entry in description["candidates"] if entry["name"] not in (given or {})]
-    _check_all_come_back(entries, trust)
-    found = {
-        entry["name"]: _find(entry, given or {}, folder) for entry in description["candidates"]
-    }
+    _check_all_come_back([e for e in entries if e["name"] not in (given or {})], how.trust)
+    found = {entry["name"]: _find(entry, given or {}, how.folder) for entry in entries}
     model.candidates = found
     model.pool_ = Pool(found, task=model._task)
     if isinstance(model, LocalMAClassifier):
         _check_classes(model)
 
 
-def _check_all_come_back(entries: list[dict[str, Any]], trust: bool) -> None:
+def _saved_names(names: list[str]) -> tuple[str, ...]:
+    try:
+        return check_names(names)
+    except InvalidInputError as error:
+        raise FileFormatError(str(error)) from error
+
+
+def _check_all_come_back(entries: list[Json], trust: bool) -> None:
     """Refuse, with all their names, candidates that the file does not hold or may not follow."""
     missing = [entry["name"] for entry in entries if entry["recipe"] is None]
     if missing:
@@ -536,31 +475,38 @@ def _check_all_come_back(entries: list[dict[str, Any]], trust: bool) -> None:
         return
     untrusted = {e["name"]: _sources(e["recipe"]) for e in entries if needs_trust(e["recipe"])}
     if untrusted:
+        sources = ", ".join(list(untrusted.values())[:MOST_NAMES])
         raise UntrustedFileError(
-            f"{_counted(untrusted)} made from {', '.join(untrusted.values())}, which may run any "
-            "code.",
+            f"{_counted(untrusted)} made from {sources}, which may run any code.",
             python_hint="Pass trust=True if you trust the file, or the models: "
             f"candidates={_as_argument(untrusted)}.",
         )
 
 
-def _sources(recipe: dict[str, Any]) -> str:
+MOST_NAMES = 12
+"""Names in a message; a file may have any number of candidates."""
+
+
+def _sources(recipe: Json) -> str:
     """Import names, paths and addresses to which the recipe of a candidate leads."""
     fields = ("import", "path", "url", "preprocess", "inputs")
     sources = [recipe[field] for field in fields if isinstance(recipe.get(field), str)]
-    return " and ".join(map(repr, sources)) or repr(recipe)
+    return " and ".join(map(shown, sources)) or shown(recipe)
 
 
 def _counted(names: Collection[str]) -> str:
-    listed = ", ".join(map(repr, names))
+    listed = ", ".join(map(shown, list(names)[:MOST_NAMES]))
+    if len(names) > MOST_NAMES:
+        listed += f" and {len(names) - MOST_NAMES} more"
     return f"Candidate {listed} is" if len(names) == 1 else f"Candidates {listed} are"
 
 
-def _as_argument(names: Iterable[str]) -> str:
-    return "{" + ", ".join(f"{name!r}: model" for name in names) + "}"
+def _as_argument(names: Collection[str]) -> str:
+    more = ", ..." if len(names) > MOST_NAMES else ""
+    return "{" + ", ".join(f"{shown(n)}: model" for n in list(names)[:MOST_NAMES]) + more + "}"
 
 
-def _find(entry: dict[str, Any], given: Mapping[str, Any], folder: Path) -> Candidate:
+def _find(entry: Json, given: Mapping[str, Any], folder: Path) -> Candidate:
     name = entry["name"]
     if name in given:
         if isinstance(given[name], CrossFitted):
@@ -573,7 +519,7 @@ def _find(entry: dict[str, Any], given: Mapping[str, Any], folder: Path) -> Cand
     try:
         return from_recipe(entry["recipe"], folder)
     except FileFormatError as error:
-        raise FileFormatError(f"Candidate {name!r}: {error}") from error
+        raise FileFormatError(f"Candidate {shown(name)}: {error}") from error
 
 
 def _check_classes(model: LocalMAClassifier) -> None:
@@ -582,6 +528,23 @@ def _check_classes(model: LocalMAClassifier) -> None:
     if known is None or known.tolist() != model.classes_.tolist():
         raise InvalidInputError(
             f"The candidates must know the classes that the model was fitted with, "
-            f"{model.classes_.tolist()}; together these know "
-            f"{None if known is None else known.tolist()}."
+            f"{shown(model.classes_.tolist())}; together these know "
+            f"{None if known is None else shown(known.tolist())}."
         )
+
+
+def _restore_recorded(file: ArrayFile, names: tuple[str, ...]) -> Recorded | None:
+    """What the candidates predicted for made-up inputs when they were saved."""
+    recipe = file.description["probes"]
+    if recipe is None:
+        return None
+    return Recorded.from_recipe(recipe, arrays_below(file.arrays, "probes."), names)
+
+
+def _unproven(entries: list[Json], given: Mapping[str, Any]) -> list[str]:
+    """Candidates that nothing but their predictions can tell; a file is known by its checksum."""
+    return [
+        entry["name"]
+        for entry in entries
+        if entry["name"] in given or "sha256" not in (entry["recipe"] or {})
+    ]

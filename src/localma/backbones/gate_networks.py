@@ -105,9 +105,12 @@ class NetworkSpec:
             return self._on_pixels(cnn.body, cnn.head, augmentation)
         body = self._body(self.weights if start else None)
         probe = self._on_pixels(body, nn.Identity()).eval()
+        # The size in a file may be somebody else's; on this device an image takes no memory.
+        device = "cpu" if start or not isinstance(self.network, str) else "meta"
         try:
-            with torch.inference_mode():
-                width = probe(torch.zeros(1, 3, *size)).shape[1]
+            with torch.inference_mode(), torch.device(device):
+                images = torch.zeros(1, 3, *size)
+                width = (probe if device == "cpu" else outline(probe))(images).shape[1]
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise unreadable_images(size, error) from error
         return self._on_pixels(body, nn.Linear(width, n_outputs), augmentation)
@@ -186,6 +189,11 @@ class ImageEncoder:
     def batch(self, X: ImageRows, rows: Sequence[int]) -> dict[str, Tensor]:
         """Images as one tensor."""
         return {"images": torch.stack([X[row] for row in rows])}
+
+
+def outline(network: nn.Module) -> nn.Module:
+    """A copy of a network that has shapes and no numbers."""
+    return copy.deepcopy(network).to("meta")
 
 
 def unreadable_images(size: tuple[int, ...], error: Exception) -> InvalidInputError:

@@ -66,6 +66,8 @@ class Candidate(ABC):
 
     kind: ClassVar[str]
     needs_trust: ClassVar[bool] = True
+    runs_here: ClassVar[bool] = False
+    """Whether it runs in this process, on rows of a table: then made-up rows cost nothing."""
     fields: ClassVar[FieldTypes] = {}
     paths: ClassVar[tuple[str, ...]] = ()
 
@@ -123,6 +125,10 @@ class Candidate(ABC):
     def _row_bytes(self, X: Any) -> int:
         """Memory that a row takes while the model answers; X holds the first row as it sees it."""
         return working_bytes(X)
+
+    def uncached(self) -> Candidate:
+        """The candidate without a cache around it."""
+        return self
 
     def expand(self, name: str, X: Any) -> list[tuple[str, Candidate]]:
         """The candidates that it stands for, once X is known: itself, unless it is a glob."""

@@ -245,6 +245,10 @@ class Cached(Candidate):
         """The part of X that the model gets."""
         return self.candidate.select(X)
 
+    def uncached(self) -> Candidate:
+        """The candidate itself."""
+        return self.candidate
+
     def recipe(self) -> Recipe | None:
         """That of the candidate: where predictions are cached is no part of a model."""
         return self.candidate.recipe()

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from localma.candidates.base import Candidate, FieldTypes, Recipe
+from localma.candidates.labels import check_saved_labels
 from localma.candidates.outputs import Task
 from localma.errors import InvalidInputError
 from localma.frames import (
@@ -136,6 +137,8 @@ class Column(Candidate):
     @classmethod
     def from_recipe(cls, recipe: Recipe) -> Column:
         """Rebuild it; no code of anybody's runs."""
+        if recipe["classes"] is not None:
+            check_saved_labels(recipe["classes"])
         return cls(recipe["columns"], classes=recipe["classes"], cost=recipe["cost"])
 
 

@@ -44,6 +44,7 @@ class EstimatorCandidate(Candidate):
     """
 
     kind = "estimator"
+    runs_here = True
 
     def __init__(
         self,

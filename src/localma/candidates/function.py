@@ -33,6 +33,7 @@ class FunctionCandidate(Candidate):
     """
 
     kind = "function"
+    runs_here = True
     needs_trust = True
     fields: ClassVar[FieldTypes] = {"import": (str,), **COMMON_FIELDS}
 

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from localma.array_file import shown
 from localma.candidates.base import Candidate, Inputs, Recipe
 from localma.candidates.batches import BatchSize
 from localma.candidates.estimator import EstimatorCandidate
 from localma.candidates.files import beside, found_beside
 from localma.candidates.function import FunctionCandidate
-from localma.errors import FileFormatError, InvalidInputError, unknown_name
+from localma.errors import FileFormatError, InvalidInputError
 from localma.imports import import_object
 
 KINDS = {
@@ -173,7 +174,7 @@ def from_recipe(recipe: Recipe, folder: str | os.PathLike[str] = ".") -> Candida
         places = {f: found_beside(path, Path(folder)) for f, path in _paths(recipe, kind)}
         return kind.from_recipe(recipe | places)
     except InvalidInputError as error:
-        raise FileFormatError(f"The recipe {recipe!r} cannot be followed: {error}") from error
+        raise FileFormatError(f"The recipe {shown(recipe)} cannot be followed: {error}") from error
 
 
 def _paths(recipe: Recipe, kind: Candidate | type[Candidate]) -> list[tuple[str, str]]:
@@ -182,8 +183,8 @@ def _paths(recipe: Recipe, kind: Candidate | type[Candidate]) -> list[tuple[str,
 
 def _kind_of(recipe: Recipe) -> type[Candidate]:
     kind = recipe.get("kind") if isinstance(recipe, dict) else None
-    if kind not in KINDS:
-        raise FileFormatError(str(unknown_name("kind of candidate", kind, KINDS)))
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise FileFormatError(f"Unknown kind of candidate {shown(kind)}; known: {sorted(KINDS)}.")
     return _kind(kind)
 
 
@@ -196,7 +197,7 @@ def _check_fields(recipe: Recipe, kind: type[Candidate]) -> None:
     if set(recipe) != {"kind", *kind.fields}:
         raise FileFormatError(
             f"The recipe of a {kind.kind} must have the fields {sorted(kind.fields)}; received "
-            f"{sorted(set(recipe) - {'kind'})}."
+            f"{shown(sorted(set(recipe) - {'kind'}))}."
         )
     for field, types in kind.fields.items():
         value = recipe[field]
@@ -205,5 +206,5 @@ def _check_fields(recipe: Recipe, kind: type[Candidate]) -> None:
             allowed = " or ".join("null" if t is type(None) else t.__name__ for t in types)
             raise FileFormatError(
                 f"The field {field!r} in the recipe of a {kind.kind} must be {allowed}; "
-                f"received {value!r}."
+                f"received {shown(value)}."
             )

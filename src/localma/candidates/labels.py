@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.errors import InvalidInputError
+from localma.array_file import shown
+from localma.errors import FileFormatError, InvalidInputError
 from localma.folds import is_missing
 
 Array = NDArray[np.floating]
@@ -37,6 +38,25 @@ def as_labels(classes: Any) -> Labels:
             f"classes must be all strings or all numbers; received {list(classes)!r}."
         )
     return labels
+
+
+MOST_LABEL_BYTES = 2**24
+"""Memory that the labels of a file may take: NumPy gives each as much as the longest needs."""
+
+
+def check_saved_labels(labels: Any, width: int = 0) -> None:
+    """Refuse labels of a file that are not a list, or would take too much memory as an array.
+
+    width : characters of each label, if the file states them.
+    """
+    if not isinstance(labels, list):
+        raise FileFormatError(f"The classes of a file are a list; received {shown(labels)}.")
+    longest = max([width, *(len(label) for label in labels if isinstance(label, str))])
+    if 4 * longest * len(labels) > MOST_LABEL_BYTES:
+        raise FileFormatError(
+            f"{len(labels)} classes of {longest} characters would take more than "
+            f"{MOST_LABEL_BYTES // 2**20} MiB of memory. Use shorter labels."
+        )
 
 
 def _from_objects(labels: Labels) -> Labels:

@@ -74,6 +74,7 @@ class OnnxCandidate(LogitsCandidate):
     """
 
     kind = "onnx"
+    runs_here = True
     paths = ("path",)
     fields: ClassVar[FieldTypes] = {
         **ModelFile.fields,

@@ -44,6 +44,7 @@ class SkopsCandidate(EstimatorCandidate):
     """
 
     kind = "skops"
+    runs_here = True
     paths = ("path",)
     fields: ClassVar[FieldTypes] = {
         **ModelFile.fields,

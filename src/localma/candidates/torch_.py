@@ -64,6 +64,7 @@ class TorchCandidate(LogitsCandidate):
     """
 
     kind = "torch"
+    runs_here = True
     paths = ("path",)
     fields: ClassVar[FieldTypes] = {
         **ModelFile.fields,

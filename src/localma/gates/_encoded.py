@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,12 @@ class EncodedGate(Gate):
 
     Subclasses have at least the parameters `frozen`, `head`, `shrinkage` and `random_state`.
     """
+
+    unsaved_parameters: ClassVar[tuple[str, ...]] = (
+        *Gate.unsaved_parameters,
+        "cache",
+        "checkpoint",
+    )
 
     frozen: bool
     head: Gate | None
@@ -154,8 +160,13 @@ class EncodedGate(Gate):
         self.fingerprint_ = arrays["encoder"].tobytes().hex()
         self._check_unchanged()
         own = arrays_below(arrays, "inner.")
+        self._check_sizes(own)
         self.inner_ = self._inner(restoring=True).restore(own)
         return self
+
+    def _check_sizes(self, arrays: Arrays) -> None:
+        """Refuse arrays of an inner gate that a network, made at their size, would not take."""
+        return
 
     def __sklearn_clone__(self) -> Self:
         # Modules and functions are never changed, so a copy of the gate may share them.

@@ -63,6 +63,7 @@ def train(
     """
     n_outputs = len(sample.y) // len(sample.weight)
     progress = Progress.at(start, decay)
+    _check_sample(network, sample, progress, n_outputs)
     every_block = np.arange(-(-len(sample.weight) // sample.block))
     n_steps = _kernel().train(
         sample.X, sample.P, sample.y, sample.weight, sample.block, n_outputs,
@@ -123,6 +124,7 @@ def train_on_batches(
     mean_weight : of a row, over all that the training is to see; the other arguments as in `train`.
     """
     n_outputs = len(sample.y) // len(sample.weight)
+    _check_sample(network, sample, progress, n_outputs)
     _kernel().train(
         sample.X, sample.P, sample.y, sample.weight, sample.block, n_outputs,
         np.array(network.sizes), progress.theta, progress.gradient, progress.moments,
@@ -132,6 +134,18 @@ def train_on_batches(
         np.ones(_workspace_size(network, n_outputs, sample.block), dtype=np.float32),
         order, len(rates), 1.0 / mean_weight, progress.powers,
     )  # fmt: skip
+
+
+def _check_sample(network: Network, sample: Sample, progress: Progress, n_outputs: int) -> None:
+    """Refuse arrays that do not fit the network, since the kernel itself checks no index."""
+    n, p, M = len(sample.weight), network.sizes[0], network.sizes[-1]
+    expected = (n * p, n * M * n_outputs, n * n_outputs)
+    sizes = (sample.X.size, sample.P.size, sample.y.size)
+    if not network.fits(p, M) or sizes != expected or network.n_parameters > progress.theta.size:
+        raise InvalidInputError(
+            f"A network of the layers {network.sizes} does not fit a packed sample of {n} rows: "
+            f"its arrays have {sizes} numbers instead of {expected}."
+        )
 
 
 def evaluate(
@@ -149,6 +163,7 @@ def evaluate(
     predictions = np.empty((0, M, 0)) if P is None else _with_outputs(P, len(X), M)
     out = np.empty((len(X), M if P is None else predictions.shape[2]))
     rest = _fading_arrays(stack, fading)
+    _check_buffers(stack, X, rest[0], rest[2])
 
     def fill(first: int) -> None:
         rows = slice(first, first + _EVALUATED_ROWS)
@@ -161,6 +176,21 @@ def evaluate(
 
     in_threads(fill, range(0, len(X), _EVALUATED_ROWS), n_jobs)
     return out[:, 0] if P is not None and P.ndim == 2 else out
+
+
+def _check_buffers(stack: Stack, X: Array, box: Array, towards: Array) -> None:
+    """Refuse arrays that do not fit together, since the kernel itself checks no index.
+
+    `restore` refuses what a file may get wrong; this is a second lock, once per call.
+    """
+    p, M = X.shape[1], len(stack.constant)
+    fits = not stack.shapes or stack.shapes[0].sizes[0] == p
+    fades = box.size == 0 or (box.shape, towards.shape) == ((4, p), (M,))
+    if not (stack.is_consistent and fits and fades):
+        raise InvalidInputError(
+            f"The networks of a gate do not fit {p} inputs and {M} candidates. Fit the gate again, "
+            "or load it from an intact file."
+        )
 
 
 def _with_outputs(P: Array, n: int, n_candidates: int) -> Array:

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from localma.errors import FileFormatError
 from localma.gates._held_out import Members, Point
 from localma.gates._stack import Stack
-from localma.gates.base import Gate, arrays_below
+from localma.gates.base import Gate, check_arrays, numbered_arrays
 from localma.gates.mlp import MLPGate, stacked
 
 Array = NDArray[np.floating]
@@ -98,23 +98,42 @@ class MixedGates:
     ) -> MixedGates:
         """Take the state back; the points of the path say which gates there were."""
         places, shares, constant = arrays["points"], arrays["shares"], arrays["constant"]
-        if constant.shape != (n_candidates,) or places.ndim != 1 or shares.shape != places.shape:
-            raise FileFormatError(
-                f"A mixture of gates needs a constant of shape ({n_candidates},), and as many "
-                f"points "
-                f"as shares; received shapes {constant.shape}, {places.shape}, {shares.shape}."
-            )
+        count = (len(np.atleast_1d(places)),)
+        own = {"points": places, "shares": shares, "constant": constant}
+        expected = {"points": ("iu", count), "shares": ("f", count)}
+        expected |= {"constant": ("f", (n_candidates,))}
+        check_arrays(own, expected, "A mixture of gates")
+        constant, shares = constant.astype(np.float64), shares.astype(np.float64)
         total = constant.sum() + shares.sum()
         if (constant < 0).any() or (shares < 0).any() or not abs(total - 1.0) < 1e-6:
             raise FileFormatError(
                 f"The parts of a mixture of gates must not be negative and must have the shape of "
                 f"shares that sum to one; received a sum of {total:g}."
             )
-        gates = []
-        for g, k in enumerate(places.tolist()):
-            gate = points[k].gate if 0 <= k < len(points) else None
-            if gate is None:
-                raise FileFormatError(f"Point {k} of the path has no gate; it must be a local one.")
-            own = arrays_below(arrays, f"gate.{g}.")
-            gates.append(clone(gate).set_params(shrinkage=points[k].shrinkage).restore(own))
-        return cls(constant, gates, places, shares)
+        saved = numbered_arrays(arrays, "gate.")
+        if len(saved) != len(places):
+            raise FileFormatError(
+                f"A mixture of {len(places)} gates must have the arrays of as many; received those "
+                f"of {len(saved)}."
+            )
+        gates = [
+            _restored(points, k, own, n_candidates)
+            for k, own in zip(places.tolist(), saved, strict=True)
+        ]
+        return cls(constant, gates, places.astype(np.intp), shares)
+
+
+def _restored(
+    points: Sequence[Point], k: int, arrays: dict[str, NDArray[Any]], n_candidates: int
+) -> Gate:
+    """The gate at a point of the path, with its fitted state."""
+    gate = points[k].gate if 0 <= k < len(points) else None
+    if gate is None:
+        raise FileFormatError(f"Point {k} of the path has no gate; it must be a local one.")
+    restored: Gate = clone(gate).set_params(shrinkage=points[k].shrinkage).restore(arrays)
+    if restored.n_candidates != n_candidates:
+        raise FileFormatError(
+            f"A gate of a mixture must weigh its {n_candidates} candidates; received one for "
+            f"{restored.n_candidates}."
+        )
+    return restored

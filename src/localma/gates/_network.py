@@ -29,6 +29,11 @@ class Network:
         """Number of weights and biases."""
         return sum((a + 1) * b for a, b in zip(self.sizes[:-1], self.sizes[1:], strict=True))
 
+    def fits(self, n_inputs: int, n_candidates: int) -> bool:
+        """Whether all layers have units, and the ends are so many inputs and candidates."""
+        ends = (self.sizes[0], self.sizes[-1])
+        return min(self.sizes[1:]) >= 1 and ends == (n_inputs, n_candidates)
+
     @property
     def output_bias(self) -> slice:
         """Where the biases of the logits stand: at the end."""

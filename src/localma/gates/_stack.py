@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Self
 
 import numpy as np
@@ -77,6 +78,26 @@ class Stack:
             np.array([size for shape in shapes for size in shape.sizes], dtype=np.intp),
             np.array(settings, dtype=np.float64).reshape(-1, 3),
             np.concatenate(thetas) if parts else np.empty(0, dtype=np.float32),
+        )
+
+    @cached_property
+    def is_consistent(self) -> bool:
+        """Whether every index that the kernel follows lies within these arrays; found out once."""
+        G, M = len(self.networks), len(self.constant)
+        ends = [0, *accumulate(len(shape.sizes) for shape in self.shapes)]
+        spans = dict(zip(pairwise(ends), self.shapes, strict=True))
+        inputs = {shape.sizes[0] for shape in self.shapes}
+        if self.sizes.tolist() != [size for shape in self.shapes for size in shape.sizes]:
+            return False
+        if self.networks.shape != (G, 4) or self.settings.shape != (G, 3) or len(inputs) > 1:
+            return False
+        if G and self.standards.shape[1:] != (2, *inputs):
+            return False
+        return all(shape.fits(shape.sizes[0], M) for shape in self.shapes) and all(
+            0 <= standard < len(self.standards)
+            and (begin, end) in spans
+            and 0 <= at <= self.thetas.size - spans[begin, end].n_parameters
+            for standard, begin, end, at in self.networks.tolist()
         )
 
 

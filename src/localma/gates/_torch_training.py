@@ -108,6 +108,12 @@ def make_accelerator(device: str | None, mixed_precision: str | None) -> Acceler
     """The device and precision of this process; accelerate has one of each."""
     precision = "no" if mixed_precision is None else mixed_precision
     try:
+        kind = None if device is None else torch.device(device).type
+    except RuntimeError as error:
+        raise InvalidInputError(
+            f"device of TorchGate must be the name of a device; received {device!r}."
+        ) from error
+    try:
         accelerator = Accelerator(cpu=device == "cpu", mixed_precision=precision)
     except ValueError as error:
         raise InvalidInputError(
@@ -115,7 +121,7 @@ def make_accelerator(device: str | None, mixed_precision: str | None) -> Acceler
             f"here: accelerate keeps one device and precision per process ({error}). Use the "
             "same for all of a process, or start a new one."
         ) from error
-    if device is not None and torch.device(device).type != accelerator.device.type:
+    if kind is not None and kind != accelerator.device.type:
         raise InvalidInputError(
             f"device of TorchGate must be one that accelerate has; received {device!r}, and "
             f"accelerate has {str(accelerator.device)!r}. Leave device out, or choose with the "

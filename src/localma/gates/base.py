@@ -8,8 +8,9 @@ probability of its observed class.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,12 +18,14 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
 from localma.combine import local_average
-from localma.errors import InvalidInputError
+from localma.errors import FileFormatError, InvalidInputError, unknown_name
 from localma.folds import Fold
 from localma.frames import take_rows, without_mask
 from localma.losses import Loss
 
 Array = NDArray[np.floating]
+ArrayTypes = Mapping[str, tuple[str, tuple[int, ...]]]
+"""For each array the kinds that its type may have, as in ``dtype.kind``, and its shape."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,10 @@ class Gate(BaseEstimator, ABC):
     needs_inputs: ClassVar[bool] = True
     code_parameters: ClassVar[tuple[str, ...]] = ()
     """Parameters that hold code which predictions need: saved by import name, or given again."""
+    path_parameters: ClassVar[tuple[str, ...]] = ()
+    """Parameters that name files or folders which predictions need: followed only with trust."""
+    unsaved_parameters: ClassVar[tuple[str, ...]] = ("cv", "random_state")
+    """Parameters that predictions do not need; a saved model has none of them."""
 
     @property
     def raw_inputs(self) -> bool:
@@ -133,9 +140,14 @@ class Gate(BaseEstimator, ABC):
             fitted.append(gate)
         return fitted
 
-    def fetches(self) -> str | None:
-        """What restoring it would fetch from elsewhere, which only a trusted file may ask for."""
-        return None
+    @property
+    def n_candidates(self) -> int:
+        """Number M of candidates that the fitted gate weighs."""
+        return len(self.global_weights_)
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that break a rule, before a fit and in `restore`."""
+        return
 
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -143,7 +155,12 @@ class Gate(BaseEstimator, ABC):
 
     @abstractmethod
     def restore(self, arrays: dict[str, NDArray[np.generic]]) -> Self:
-        """Take the fitted state back from named arrays, checking shapes."""
+        """Take the fitted state back from named arrays.
+
+        The arrays may come from somebody else's file. So check the gate's parameters as a fit
+        does, then names, types, shapes and values; after that, weights must be on the simplex for
+        any finite input.
+        """
 
 
 def arrays_below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
@@ -172,6 +189,94 @@ def check_numbers(X: Any) -> None:
             f"Inputs of a gate must be real numbers; received dtype {X.dtype}. Convert them first, "
             "for example with TableEncoder."
         )
+
+
+def numbered_arrays(
+    arrays: Mapping[str, NDArray[Any]], prefix: str
+) -> list[dict[str, NDArray[Any]]]:
+    """Arrays named ``<prefix><k>.<name>``, one dict for each k = 0, 1, ..., in one pass.
+
+    >>> numbered_arrays({"gate.0.mean": np.zeros(2), "gate.1.mean": np.ones(2)}, "gate.")[1]
+    {'mean': array([1., 1.])}
+    """
+    by_number: dict[str, dict[str, NDArray[Any]]] = {}
+    for name, array in arrays_below(arrays, prefix).items():
+        number, _, rest = name.partition(".")
+        by_number.setdefault(number, {})[rest] = array
+    numbers = [str(k) for k in range(len(by_number))]
+    if set(numbers) != set(by_number):
+        raise FileFormatError(
+            f"Arrays named '{prefix}0', '{prefix}1', ... must be numbered without a gap."
+        )
+    return [by_number[number] for number in numbers]
+
+
+def check_arrays(arrays: Mapping[str, NDArray[Any]], expected: ArrayTypes, who: str) -> None:
+    """Refuse arrays that are not those expected; who : the gate and its parameters, for errors."""
+    shapes = {name: array.shape for name, array in arrays.items()}
+    wanted = {name: shape for name, (_, shape) in expected.items()}
+    if shapes != wanted:
+        raise FileFormatError(
+            f"{who} is restored from arrays of the shapes {wanted}; received {shapes}. Pass what "
+            "arrays() of a fitted gate with the same parameters returned."
+        )
+    for name, (kinds, _) in expected.items():
+        array = arrays[name]
+        if array.dtype.kind not in kinds:
+            raise FileFormatError(
+                f"The array {name!r} of {who} must not have the type {array.dtype}."
+            )
+
+
+def simplex_weights(weights: Any, name: str) -> NDArray[np.float64]:
+    """Restore weights (M,); refuse what is not finite, non-negative and of sum one."""
+    weights = np.asarray(weights)
+    if weights.dtype.kind == "f":
+        weights = weights.astype(np.float64)  # in which half precision cannot hide a wrong sum
+        if weights.ndim == 1 and is_on_simplex(weights):
+            return weights
+    raise FileFormatError(
+        f"The array {name!r} must hold non-negative weights of shape (M,) that sum to one; "
+        f"received shape {weights.shape}, type {weights.dtype}, sum {weights.sum():g}."
+    )
+
+
+def is_on_simplex(weights: Array) -> bool:
+    """Whether weights are non-negative and sum to one, up to rounding; False for none."""
+    return bool(weights.size and (weights >= 0.0).all() and abs(weights.sum() - 1.0) <= 1e-6)
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is a positive integer.
+
+    >>> is_count(3), is_count(0), is_count(True), is_count(2.0)
+    (True, False, False, False)
+    """
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number; infinity is one, NaN and truth values are not."""
+    return isinstance(value, Real) and not isinstance(value, bool) and value == value
+
+
+Rules = Sequence[tuple[str, Callable[[Any], bool], str]]
+"""Of a parameter its name, what it must pass, and that in words."""
+
+
+def check_rules(gate: Gate, choices: Mapping[str, tuple[Any, ...]], rules: Rules) -> None:
+    """Refuse parameters of a gate that are not among their choices, or break a rule."""
+    for name, known in choices.items():
+        value = getattr(gate, name)
+        if not isinstance(value, str | None) or value not in known:
+            raise unknown_name(name, value, [choice for choice in known if choice is not None])
+    for name, passes, rule in rules:
+        value = getattr(gate, name)
+        if not passes(value):
+            raise InvalidInputError(
+                f"{name} of {type(gate).__name__} must be {rule}; received {value!r}. Leave it out "
+                "for the default."
+            )
 
 
 def check_inputs(gate: Gate, X: Array) -> None:

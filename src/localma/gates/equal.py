@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from localma.errors import FileFormatError
 from localma.folds import Fold
-from localma.gates.base import Gate
+from localma.gates.base import Gate, check_arrays
 from localma.losses import Loss
 
 Array = NDArray[np.floating]
@@ -61,6 +61,11 @@ class EqualGate(Gate):
         check_is_fitted(self)
         return np.full((len(X), self.n_candidates_), 1.0 / self.n_candidates_)
 
+    @property
+    def n_candidates(self) -> int:
+        """Number M of candidates."""
+        return self.n_candidates_
+
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """The fitted state: `n_candidates`, of shape ()."""
         check_is_fitted(self)
@@ -68,11 +73,9 @@ class EqualGate(Gate):
 
     def restore(self, arrays: dict[str, NDArray[np.generic]]) -> Self:
         """Take the fitted state back from `arrays`."""
-        count = arrays.get("n_candidates", np.array(None))
-        if count.shape != () or count.dtype.kind not in "iu" or int(count) < 1:
-            raise FileFormatError(
-                "EqualGate is restored from one array, 'n_candidates', a positive integer of shape "
-                f"(); received {arrays!r}. Pass what arrays() of a fitted gate returned."
-            )
-        self.n_candidates_ = int(count)
+        check_arrays(arrays, {"n_candidates": ("iu", ())}, "EqualGate")
+        count = int(arrays["n_candidates"])
+        if count < 1:
+            raise FileFormatError(f"EqualGate must weigh one or more candidates; received {count}.")
+        self.n_candidates_ = count
         return self

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from numbers import Real
 from typing import ClassVar, Self
 
 import numpy as np
@@ -13,12 +12,22 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from localma.combine import global_average
-from localma.errors import FileFormatError, InvalidInputError
+from localma.errors import InvalidInputError
 from localma.folds import Fold
 from localma.gates._blas_threads import one_blas_thread
 from localma.gates._row_blocks import RowBlocks
 from localma.gates._simplex import Problem, Solution, minimise
-from localma.gates.base import Gate, plain_arrays
+from localma.gates.base import (
+    ArrayTypes,
+    Gate,
+    Rules,
+    check_arrays,
+    check_rules,
+    is_count,
+    is_number,
+    plain_arrays,
+    simplex_weights,
+)
 from localma.losses import Loss
 
 Array = NDArray[np.floating]
@@ -92,6 +101,7 @@ class GlobalGate(Gate):
         folds: Sequence[Fold] | None = None,
     ) -> Self:
         """Find the weights; the inputs X and `global_weights` play no part. See `Gate.fit`."""
+        self._check_parameters()
         tol = self._tolerance(loss)
         _, P, y, sample_weight = plain_arrays(None, P, y, sample_weight)
         P, y, share = _weighted_rows(P, y, sample_weight)
@@ -131,33 +141,38 @@ class GlobalGate(Gate):
 
     def restore(self, arrays: dict[str, NDArray[np.generic]]) -> Self:
         """Take the fitted state back from `arrays`, checking names, shapes and the simplex."""
-        shapes = {name: array.shape for name, array in arrays.items()}
-        weights = np.asarray(arrays.get("weights", ()), dtype=np.float64)
-        expected = {"weights": (len(weights),), "risk": (), "gap": (), "n_iter": ()}
-        if shapes != expected or not _on_simplex(weights):
-            raise FileFormatError(
-                "GlobalGate is restored from 'weights' of shape (M,), non-negative and summing to "
-                f"one, and 'risk', 'gap', 'n_iter' of shape (); received {arrays!r}. Pass what "
-                "arrays() of a fitted gate returned."
-            )
+        self._check_parameters()
+        expected: ArrayTypes = {
+            "weights": ("f", np.shape(arrays.get("weights", ()))),
+            "risk": ("f", ()),
+            "gap": ("f", ()),
+            "n_iter": ("iu", ()),
+        }
+        check_arrays(arrays, expected, "GlobalGate")
+        weights = simplex_weights(arrays["weights"], "weights")
         self.weights_ = weights
         self.risk_, self.gap_ = float(arrays["risk"]), float(arrays["gap"])
         self.n_iter_ = int(arrays["n_iter"])
         return self
 
+    @property
+    def n_candidates(self) -> int:
+        """Number M of candidates."""
+        return len(self.weights_)
+
+    def _check_parameters(self) -> None:
+        check_rules(self, {}, _RULES)
+
     def _tolerance(self, loss: Loss) -> float:
         if self.tol is None:
             return SMOOTH_TOLERANCE if loss.smooth else KINKED_TOLERANCE
-        if not isinstance(self.tol, Real) or not self.tol > 0.0:
-            raise InvalidInputError(
-                f"tol of GlobalGate must be > 0; received {self.tol!r}. Leave it out, or pass the "
-                "gap you accept as a part of the risk of equal weights, such as 1e-8."
-            )
         return float(self.tol)
 
 
-def _on_simplex(weights: Float64) -> bool:
-    return bool(weights.size and (weights >= 0.0).all() and abs(weights.sum() - 1.0) <= 1e-6)
+_RULES: Rules = (
+    ("tol", lambda value: value is None or (is_number(value) and value > 0.0), "> 0, or None"),
+    ("max_iter", is_count, "a positive integer"),
+)
 
 
 def _weighted_rows(

@@ -15,7 +15,7 @@ from localma.candidates.files import fingerprint
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates._encoded import Array, Arrays, EncodedGate, Sample
 from localma.gates._frozen import FrozenFeatures
-from localma.gates.base import Gate
+from localma.gates.base import Gate, Rules, arrays_below, check_rules, is_count, is_number
 from localma.gates.module import TorchGate
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ class ImageGate(EncodedGate):
     """
 
     code_parameters: ClassVar[tuple[str, ...]] = ("network",)
+    path_parameters: ClassVar[tuple[str, ...]] = ("weights",)
 
     def __init__(
         self,
@@ -160,9 +161,10 @@ class ImageGate(EncodedGate):
     def restore(self, arrays: Arrays) -> Self:
         """Take the fitted state back, checking that the network is the one that was used."""
         size = arrays["size"]
-        if size.shape != (2,) or (size < 1).any():
+        if size.shape != (2,) or (size < 1).any() or (size > MOST_PIXELS).any():
             raise FileFormatError(
-                f"The array 'size' of ImageGate must hold a height and a width; received {size}."
+                f"The array 'size' of ImageGate must hold a height and a width, from 1 to "
+                f"{MOST_PIXELS}; received {size.ravel()[:4].tolist()}."
             )
         self.size_ = (int(size[0]), int(size[1]))
         return super().restore(arrays)
@@ -188,10 +190,8 @@ class ImageGate(EncodedGate):
                 f"weights of ImageGate are for a network by name; received network="
                 f"{self.network!r}. Load them into the module."
             )
-        if self.n_copies < 1:
-            raise InvalidInputError(
-                f"n_copies of ImageGate must be at least 1; received {self.n_copies!r}."
-            )
+        check_rules(self, {}, _RULES)
+        _height_and_width(self.size)
 
     def _rows(self, X: Any, *, fitting: bool) -> ImageRows:
         from localma.backbones.images import ImageRows
@@ -267,6 +267,25 @@ class ImageGate(EncodedGate):
             progress=self.progress,
         )
 
+    def _check_sizes(self, arrays: Arrays) -> None:
+        """Compare a named network with the arrays before memory is taken for it."""
+        saved = arrays_below(arrays, "parameters.module.")
+        if self.frozen or not saved or not isinstance(self.network, str):
+            return
+        import torch
+
+        from localma.backbones.gate_networks import MakeLogits
+
+        make = MakeLogits(self._spec(), self.size_, None, start=False)
+        with torch.device("meta"):
+            outline = make(len(np.atleast_1d(arrays["global_weights"])))
+        expected = {name: tuple(value.shape) for name, value in outline.state_dict().items()}
+        if expected != {name: array.shape for name, array in saved.items()}:
+            raise FileFormatError(
+                f"The network {self.network!r} of ImageGate does not have the parameters that "
+                "were saved. Save the model again, or pass load(path, gate=ImageGate(...))."
+            )
+
     def _fingerprint(self) -> str:
         spec = self._spec()
         return spec.fingerprint(fingerprint) if self.frozen else spec.architecture()
@@ -289,11 +308,32 @@ class ImageGate(EncodedGate):
         return Augmentation() if self.augment else None
 
 
+MOST_PIXELS = 16_384
+"""Largest height or width of images that a file may ask for."""
+
+_RULES: Rules = (
+    ("frozen", lambda value: isinstance(value, bool | np.bool_), "True or False"),
+    ("n_copies", is_count, "at least 1, and an integer"),
+    ("batch_size", is_count, "a positive integer"),
+    ("mean", lambda value: value is None or _are_three(value), "three finite numbers, or None"),
+    (
+        "std",
+        lambda value: value is None or (_are_three(value) and min(value) > 0.0),
+        "three positive numbers, or None",
+    ),
+)
+
+
+def _are_three(values: Any) -> bool:
+    listed = isinstance(values, Sequence | np.ndarray) and len(values) == 3
+    return listed and all(is_number(value) and abs(value) < np.inf for value in values)
+
+
 def _height_and_width(size: Any) -> tuple[int, int] | None:
     if size is None:
         return None
-    pair = (size, size) if isinstance(size, int | np.integer) else tuple(size)
-    if len(pair) != 2 or not all(int(side) == side >= 1 for side in pair):
+    pair = size if isinstance(size, Sequence | np.ndarray) else (size, size)
+    if len(pair) != 2 or not all(is_count(side) for side in pair):
         raise InvalidInputError(
             "size of ImageGate must be a positive integer or a pair (height, width) of them; "
             f"received {size!r}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from localma.combine import empirical_risk, pin_last
-from localma.errors import FileFormatError, InvalidInputError, unknown_name
+from localma.errors import FileFormatError, InvalidInputError
 from localma.folds import Fold
 from localma.frames import LARGE_ROWS
 from localma.gates._anchor import anchor_and_scale, floored
@@ -38,7 +38,20 @@ from localma.gates._packing import (
     pack,
 )
 from localma.gates._stack import Part, Stack
-from localma.gates.base import Gate, Job, check_inputs, check_numbers, plain_arrays
+from localma.gates.base import (
+    ArrayTypes,
+    Gate,
+    Job,
+    Rules,
+    check_arrays,
+    check_inputs,
+    check_numbers,
+    check_rules,
+    is_count,
+    is_number,
+    plain_arrays,
+    simplex_weights,
+)
 from localma.losses import Loss
 
 Array = NDArray[np.floating]
@@ -321,28 +334,26 @@ class MLPGate(Gate):
             "n_steps": self.n_steps_,
         }
 
-    def restore(self, arrays: dict[str, NDArray[np.generic]]) -> Self:
+    def restore(self, arrays: dict[str, NDArray[Any]]) -> Self:
         """Take the fitted state back from `arrays`, checking names and shapes."""
-        received = {name: array.shape for name, array in arrays.items()}
+        self._check_parameters()
         n_inputs, n_candidates, n_networks = (
-            (*received.get(name, ()), 0)[0] for name in ("mean", "global_weights", "n_steps")
+            (*np.shape(arrays.get(name, ())), 0)[0]
+            for name in ("mean", "global_weights", "n_steps")
         )
         network = self._network(n_inputs, n_candidates)
-        expected = {
-            "global_weights": (n_candidates,),
-            "parameters": (n_networks, network.n_parameters),
-            "mean": (n_inputs,),
-            "scale": (n_inputs,),
-            "loss_scale": (),
-            "n_steps": (n_networks,),
+        expected: ArrayTypes = {
+            "global_weights": ("f", (n_candidates,)),
+            "parameters": ("f", (n_networks, network.n_parameters)),
+            "mean": ("f", (n_inputs,)),
+            "scale": ("f", (n_inputs,)),
+            "loss_scale": ("f", ()),
+            "n_steps": ("iu", (n_networks,)),
         }
-        if received != expected:
-            raise FileFormatError(
-                f"MLPGate with hidden={tuple(self.hidden)} is restored from arrays of the shapes "
-                f"{expected}; received {received}. Pass what arrays() of a fitted gate with the "
-                "same parameters returned."
-            )
-        self.global_weights_ = np.asarray(arrays["global_weights"], dtype=np.float64)
+        check_arrays(arrays, expected, f"MLPGate with hidden={tuple(self.hidden)}")
+        if not (arrays["scale"] > 0).all() or not arrays["loss_scale"] > 0:
+            raise FileFormatError("'scale' and 'loss_scale' of MLPGate must be positive numbers.")
+        self.global_weights_ = simplex_weights(arrays["global_weights"], "global_weights")
         self.parameters_ = np.asarray(arrays["parameters"], dtype=np.float32)
         self.mean_ = np.asarray(arrays["mean"], dtype=np.float64)
         self.scale_ = np.asarray(arrays["scale"], dtype=np.float64)
@@ -402,21 +413,12 @@ class MLPGate(Gate):
         return decay.astype(np.float32)
 
     def _check_parameters(self) -> None:
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise unknown_name(name, getattr(self, name), known)
-        if not _passes(lambda hidden: all(u == int(u) >= 1 for u in hidden), self.hidden):
+        if not _are_layers(self.hidden):
             raise InvalidInputError(
                 f"hidden of MLPGate must be a sequence of positive integers; received "
                 f"{self.hidden!r}. Take (16,) for one layer of 16 units, () for a linear gate."
             )
-        for name, passes, rule in _RULES:
-            value = getattr(self, name)
-            if not _passes(passes, value):
-                raise InvalidInputError(
-                    f"{name} of MLPGate must be {rule}; received {value!r}. Leave it out for the "
-                    "default."
-                )
+        check_rules(self, _CHOICES, _RULES)
 
 
 def stacked(constant: Array, gates: Sequence[MLPGate], shares: Sequence[float]) -> Stack:
@@ -434,12 +436,9 @@ def stacked(constant: Array, gates: Sequence[MLPGate], shares: Sequence[float]) 
     )
 
 
-def _passes(rule: Callable[[Any], bool], value: Any) -> bool:
-    """Whether a value keeps a rule; one of a type that the rule cannot judge does not."""
-    try:
-        return bool(rule(value))
-    except (TypeError, ValueError, OverflowError):
-        return False
+def _are_layers(hidden: Any) -> bool:
+    listed = isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str)
+    return listed and all(is_count(units) for units in hidden)
 
 
 _CHOICES = {
@@ -447,26 +446,37 @@ _CHOICES = {
     "schedule": ("cosine", "constant"),
     "start": ("global", "random"),
 }
-_RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("shrinkage", lambda value: value >= 0.0, "at least 0 (infinity is the global gate)"),
-    ("learning_rate", lambda value: 0.0 < value < np.inf, "a positive number"),
+_RULES: Rules = (
     (
-        "n_steps",
-        lambda value: value is None or value == int(value) >= 1,
-        "a positive integer, or None",
+        "shrinkage",
+        lambda value: is_number(value) and value >= 0.0,
+        "at least 0 (infinity is the global gate)",
     ),
+    ("learning_rate", lambda value: is_number(value) and 0.0 < value < np.inf, "a positive number"),
+    ("n_steps", lambda value: value is None or is_count(value), "a positive integer, or None"),
     (
         "batch_size",
-        lambda value: (
-            value in (None, "all") or (not isinstance(value, str) and value == int(value) >= 1)
-        ),
+        lambda value: value is None or value == "all" or is_count(value),
         "a positive integer, 'all' or None",
     ),
-    ("weight_decay", lambda value: 0.0 <= value < np.inf, "at least 0 and finite"),
-    ("logit_bound", lambda value: value is None or 0.0 < value < np.inf, "None or positive"),
-    ("n_restarts", lambda value: value == int(value) >= 1, "a positive integer"),
-    ("tol", lambda value: 0.0 <= value < np.inf, "at least 0 and finite"),
-    ("n_jobs", lambda value: value is None or value == int(value) != 0, "None or not 0"),
+    (
+        "weight_decay",
+        lambda value: is_number(value) and 0.0 <= value < np.inf,
+        "at least 0 and finite",
+    ),
+    (
+        "logit_bound",
+        lambda value: value is None or (is_number(value) and 0.0 < value < np.inf),
+        "None or positive",
+    ),
+    ("n_restarts", is_count, "a positive integer"),
+    ("standardize", lambda value: isinstance(value, bool | np.bool_), "True or False"),
+    ("tol", lambda value: is_number(value) and 0.0 <= value < np.inf, "at least 0 and finite"),
+    (
+        "n_jobs",
+        lambda value: value is None or is_count(abs(value) if is_number(value) else value),
+        "None or an integer that is not 0",
+    ),
 )
 
 

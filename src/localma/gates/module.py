@@ -13,12 +13,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from localma._optional import optional
 from localma.combine import softmax
-from localma.errors import FileFormatError, InvalidInputError, unknown_name
+from localma.errors import InvalidInputError
 from localma.folds import Fold
 from localma.frames import n_rows
 from localma.gates._anchor import anchor_and_scale, floored
 from localma.gates._packing import check_weight, unit_of
-from localma.gates.base import Gate, arrays_below, plain_arrays
+from localma.gates.base import (
+    Gate,
+    Rules,
+    arrays_below,
+    check_arrays,
+    check_rules,
+    is_count,
+    is_number,
+    plain_arrays,
+    simplex_weights,
+)
 from localma.losses import Loss
 
 if TYPE_CHECKING:
@@ -126,6 +136,7 @@ class TorchGate(Gate):
     """
 
     code_parameters: ClassVar[tuple[str, ...]] = ("module", "collate", "preprocess")
+    unsaved_parameters: ClassVar[tuple[str, ...]] = (*Gate.unsaved_parameters, "checkpoint")
 
     def __init__(
         self,
@@ -239,18 +250,21 @@ class TorchGate(Gate):
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> Self:
         """Take the fitted state back from `arrays`, checking names and shapes."""
-        expected = {"loss_scale": (), "n_epochs": ()}
-        received = {name: arrays[name].shape for name in expected if name in arrays}
-        weights = np.asarray(arrays.get("global_weights", ()), dtype=np.float64)
-        if received != expected or weights.ndim != 1 or not len(weights):
-            raise FileFormatError(
-                "TorchGate is restored from 'global_weights' of shape (M,), 'loss_scale' and "
-                f"'n_epochs' of shape (); received { {k: v.shape for k, v in arrays.items()} }."
-            )
+        self._check_parameters()
         parameters = arrays_below(arrays, _PARAMETERS)
-        self.global_weights_, self.loss_scale_ = weights, float(arrays["loss_scale"])
-        self.n_epochs_, self.risks_ = int(arrays["n_epochs"]), []
-        shape = arrays.get("input_shape")
+        state = {name: array for name, array in arrays.items() if not name.startswith(_PARAMETERS)}
+        expected: dict[str, tuple[str, tuple[int, ...]]] = {
+            "global_weights": ("f", np.shape(state.get("global_weights", ()))),
+            "loss_scale": ("f", ()),
+            "n_epochs": ("iu", ()),
+        }
+        shape = state.get("input_shape")
+        if shape is not None:
+            expected["input_shape"] = ("iu", (shape.size,))
+        check_arrays(state, expected, "TorchGate")
+        self.global_weights_ = simplex_weights(state["global_weights"], "global_weights")
+        self.loss_scale_, self.n_epochs_ = float(state["loss_scale"]), int(state["n_epochs"])
+        self.risks_ = []
         self.input_shape_ = None if shape is None else tuple(shape.tolist())
         self.network_ = self._network(parameters) if parameters else None
         return self
@@ -317,16 +331,7 @@ class TorchGate(Gate):
         return int(check_random_state(self.random_state).randint(2**31))
 
     def _check_parameters(self) -> None:
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise unknown_name(name, getattr(self, name), [k for k in known if k is not None])
-        for name, passes, rule in _RULES:
-            value = getattr(self, name)
-            if not passes(value):
-                raise InvalidInputError(
-                    f"{name} of TorchGate must be {rule}; received {value!r}. Leave it out for the "
-                    "default."
-                )
+        check_rules(self, _CHOICES, _RULES)
 
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
@@ -334,13 +339,22 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "shrink_to": ("zero", "start"),
     "mixed_precision": (None, "no", "bf16", "fp16"),
 }
-_RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("shrinkage", lambda value: value >= 0.0, "at least 0 (infinity is the global gate)"),
-    ("learning_rate", lambda value: 0.0 < value < np.inf, "a positive number"),
-    ("n_epochs", lambda value: value == int(value) >= 1, "a positive integer"),
-    ("batch_size", lambda value: value == int(value) >= 1, "a positive integer"),
-    ("patience", lambda value: value == int(value) >= 1, "a positive integer"),
-    ("validation_fraction", lambda value: 0.0 <= value < 1.0, "at least 0 and below 1"),
+_RULES: Rules = (
+    (
+        "shrinkage",
+        lambda value: is_number(value) and value >= 0.0,
+        "at least 0 (infinity is the global gate)",
+    ),
+    ("learning_rate", lambda value: is_number(value) and 0.0 < value < np.inf, "a positive number"),
+    ("n_epochs", is_count, "a positive integer"),
+    ("batch_size", is_count, "a positive integer"),
+    ("patience", is_count, "a positive integer"),
+    (
+        "validation_fraction",
+        lambda value: is_number(value) and 0.0 <= value < 1.0,
+        "at least 0 and below 1",
+    ),
+    ("device", lambda value: value is None or isinstance(value, str), "None or a name"),
 )
 
 

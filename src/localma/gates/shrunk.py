@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, fields
-from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from localma.baseline import Baseline
 from localma.combine import local_average
-from localma.errors import FileFormatError, InvalidInputError, unknown_name
+from localma.errors import FileFormatError, InvalidInputError
 from localma.folds import Fold, make_folds, number_groups
 from localma.frames import LARGE_ROWS
 from localma.gates._anchor import WEIGHT_FLOOR
@@ -31,7 +30,20 @@ from localma.gates._held_out import HeldOut, Labelled, Point, train_path
 from localma.gates._mixed import MixedGates
 from localma.gates._support import Fading, Support
 from localma.gates._verdict import verdict
-from localma.gates.base import Gate, arrays_below, check_inputs, plain_arrays
+from localma.gates.base import (
+    ArrayTypes,
+    Gate,
+    Rules,
+    arrays_below,
+    check_arrays,
+    check_inputs,
+    check_rules,
+    is_count,
+    is_number,
+    numbered_arrays,
+    plain_arrays,
+    simplex_weights,
+)
 from localma.gates.mlp import MLPGate
 from localma.losses import Loss
 from localma.selection import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row
@@ -50,9 +62,6 @@ CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
 
 HOLD_OUT_ROWS = LARGE_ROWS
 """From this many rows on, one fold judges well enough, at a fifth of the cost of five."""
-
-OLDER_GAINS = (4, 6)
-"""Numbers of a locality gain in files that earlier versions wrote."""
 
 FEW_GROUPS = 50
 """With fewer groups all folds judge, however many rows there are."""
@@ -205,10 +214,6 @@ class ShrunkGate(Gate):
         base = MLPGate() if self.base is None else self.base
         return self.holds_out(n_rows, n_groups) and base.reads_in_parts(n_rows)
 
-    def fetches(self) -> str | None:
-        """What its base does."""
-        return None if self.base is None else self.base.fetches()
-
     def predict_weights(self, X: Array) -> Array:
         """Weights of each row: (n, p) -> (n, M), faded to the global ones away from the sample."""
         check_is_fitted(self)
@@ -269,41 +274,48 @@ class ShrunkGate(Gate):
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> Self:
         """Take the fitted state back from `arrays`, checking names and shapes."""
-        self.global_weights_ = arrays["global_weights"]
+        self._check_parameters()
+        self.global_weights_ = simplex_weights(arrays["global_weights"], "global_weights")
         M = len(self.global_weights_)
-        _check_shape(arrays, "size", (3,))
-        older = len(arrays["gain"]) if len(arrays["gain"]) in OLDER_GAINS else None
-        _check_shape(arrays, "gain", (older or len(fields(LocalityGain)),))
-        p, n, n_rows = int(arrays["size"][0]), float(arrays["size"][1]), int(arrays["size"][2])
-        points = self._points(p, M, n, n_rows)
-        for key in _NUMBERS:
-            _check_shape(arrays, f"path.{key}", (len(points),))
-        self.n_features_in_, self.n_effective_, self.n_rows_ = p, n, n_rows
+        self.n_features_in_, self.n_effective_, self.n_rows_ = _restored_size(arrays)
+        points = self._points(self.n_features_in_, M, self.n_effective_, self.n_rows_)
+        judged = {f"path.{key}": ("f", (len(points),)) for key in _NUMBERS}
+        expected: ArrayTypes = {"gain": ("f", (len(fields(LocalityGain)),)), **judged}
+        check_arrays({name: arrays[name] for name in expected}, expected, "ShrunkGate")
         self._tabulate(points, *(arrays[f"path.{key}"] for key in _NUMBERS))
         self.locality_gain_ = LocalityGain(*arrays["gain"].tolist())
-        mixed: list[MixedGates] = []
-        while f"mixed.{len(mixed)}.constant" in arrays:
-            mixed.append(
-                MixedGates.restore(points, arrays_below(arrays, f"mixed.{len(mixed)}."), M)
-            )
+        mixed = [MixedGates.restore(points, own, M) for own in numbered_arrays(arrays, "mixed.")]
         if len(mixed) < 2:
             raise FileFormatError("ShrunkGate is restored from an answer and at least one fold.")
-        for gate in (gate for one in mixed for gate in one.gates if isinstance(gate, MLPGate)):
-            if gate.n_features_in_ != p:
-                raise FileFormatError(
-                    f"Every gate of a path must take the {p} inputs of ShrunkGate; received one "
-                    f"that takes {gate.n_features_in_}."
-                )
+        self._check_inputs_of(mixed)
         self.answer_, *self.fold_answers_ = mixed
-        sides = arrays_below(arrays, "support.")
-        if bool(sides) != (self.guard and p > 0):
-            raise FileFormatError(
-                f"ShrunkGate with guard={self.guard} must have a support: {sorted(sides)}."
-            )
-        for name in sides:
-            _check_shape(sides, name, (p,))
-        self.support_ = Support(**sides) if sides else None
+        self.support_ = self._restored_support(arrays_below(arrays, "support."))
         return self
+
+    def _check_inputs_of(self, mixed: Sequence[MixedGates]) -> None:
+        """Refuse networks that do not take the inputs of this gate."""
+        for gate in (gate for one in mixed for gate in one.gates if isinstance(gate, MLPGate)):
+            if gate.n_features_in_ != self.n_features_in_:
+                raise FileFormatError(
+                    f"Every gate of a path must take the {self.n_features_in_} inputs of "
+                    f"ShrunkGate; received one that takes {gate.n_features_in_}."
+                )
+
+    def _restored_support(self, sides: dict[str, NDArray[Any]]) -> Support | None:
+        p = self.n_features_in_
+        if not self.guard or p == 0:
+            check_arrays(sides, {}, "The support of ShrunkGate without a guard")
+            return None
+        expected = {side.name: ("f", (p,)) for side in fields(Support)}
+        check_arrays(sides, expected, "The support of ShrunkGate")
+        support = Support(**{name: side.astype(np.float64) for name, side in sides.items()})
+        tails = np.minimum(support.low_tail, support.high_tail)
+        if (support.low > support.high).any() or not (tails > LEAST_RESTORED_TAIL).all():
+            raise FileFormatError(
+                "The support of ShrunkGate must have its low end below its high end, and positive "
+                "tails."
+            )
+        return support
 
     def _evaluate(self, mixed: MixedGates, X: Any, P: Array | None = None) -> Array:
         """Weights of a mixture, faded, or the predictions averaged with them."""
@@ -421,15 +433,8 @@ class ShrunkGate(Gate):
         }
 
     def _check_parameters(self) -> None:
-        if self.rule not in RULES:
-            raise unknown_name("rule", self.rule, RULES)
-        strengths = np.asarray(self.strengths)
-        if (
-            strengths.ndim != 1
-            or not strengths.size
-            or strengths.dtype.kind not in "biuf"
-            or not ((strengths >= 0) & (strengths < np.inf)).all()
-        ):
+        check_rules(self, {"rule": tuple(RULES)}, _RULES)
+        if not _are_strengths(self.strengths):
             raise InvalidInputError(
                 "strengths of ShrunkGate must be a list of finite numbers, zero or more, at least "
                 f"one; received {self.strengths!r}. Leave it out for {NETWORK_STRENGTHS}."
@@ -445,12 +450,28 @@ class ShrunkGate(Gate):
                 "The base of ShrunkGate must have the parameters shrinkage and random_state; "
                 f"{type(self.base).__name__} has not. Wrap a gate such as MLPGate()."
             )
-        restarts = self.n_restarts
-        if restarts is not None and (not isinstance(restarts, Integral) or restarts < 1):
-            raise InvalidInputError(
-                "n_restarts of ShrunkGate must be a whole number, at least 1, or None; received "
-                f"{restarts!r}. Leave it out for 3."
-            )
+        if self.base is not None:
+            self.base._check_parameters()
+
+
+_RULES: Rules = (
+    ("linear", lambda value: isinstance(value, bool | np.bool_), "True or False"),
+    ("guard", lambda value: isinstance(value, bool | np.bool_), "True or False"),
+    (
+        "n_restarts",
+        lambda value: value is None or is_count(value),
+        "a whole number, at least 1, or None",
+    ),
+)
+LEAST_RESTORED_TAIL = 1e-300
+"""Shorter tails in a file are refused: one over them is not finite."""
+
+
+def _are_strengths(strengths: Any) -> bool:
+    if not isinstance(strengths, Sequence | np.ndarray) or isinstance(strengths, str):
+        return False
+    finite = (is_number(strength) and 0.0 <= strength < np.inf for strength in strengths)
+    return len(strengths) > 0 and all(finite)
 
 
 _NUMBERS = ("risk", "standard_error", "weight")
@@ -482,9 +503,13 @@ def _on_batches(points: Sequence[Point], n_rows: int) -> bool:
     )
 
 
-def _check_shape(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> None:
-    if arrays[name].shape != shape:
+def _restored_size(arrays: dict[str, NDArray[Any]]) -> tuple[int, float, int]:
+    """Number of inputs, effective number of rows, number of rows."""
+    check_arrays({"size": arrays["size"]}, {"size": ("f", (3,))}, "ShrunkGate")
+    p, n, n_rows = arrays["size"].tolist()
+    if not (p >= 0 and n > 0 and n_rows >= 1 and p.is_integer() and n_rows.is_integer()):
         raise FileFormatError(
-            f"The array {name!r} of ShrunkGate must have shape {shape}; received "
-            f"{arrays[name].shape}."
+            "The array 'size' of ShrunkGate must hold the number of inputs and two positive "
+            f"numbers of rows; received {[p, n, n_rows]}."
         )
+    return int(p), n, int(n_rows)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from localma._optional import optional
-from localma.errors import InvalidInputError, unknown_name
+from localma.errors import InvalidInputError
 from localma.frames import column_names, column_values, n_rows
 from localma.gates._encoded import EncodedGate
 from localma.gates._frozen import FrozenFeatures
-from localma.gates.base import Gate
+from localma.gates.base import Gate, Rules, check_rules, is_count
 from localma.gates.module import TorchGate
 
 POOLINGS = ("mean", "cls")
@@ -70,6 +69,8 @@ class TextGate(EncodedGate):
     'mean'
     """
 
+    path_parameters: ClassVar[tuple[str, ...]] = ("encoder",)
+
     def __init__(
         self,
         encoder: str | PathLike[str],
@@ -110,12 +111,7 @@ class TextGate(EncodedGate):
     def _check_parameters(self) -> None:
         for package, extra in (("torch", "torch"), ("transformers", "text")):
             optional(package, extra=extra)
-        if self.pooling not in POOLINGS:
-            raise unknown_name("pooling", self.pooling, POOLINGS)
-        if not isinstance(self.max_length, int | np.integer) or self.max_length < 1:
-            raise InvalidInputError(
-                f"max_length of TextGate must be a positive integer; received {self.max_length!r}."
-            )
+        check_rules(self, {"pooling": POOLINGS}, _RULES)
 
     def _rows(self, X: Any, *, fitting: bool) -> list[str]:
         return as_texts(X)
@@ -164,11 +160,12 @@ class TextGate(EncodedGate):
 
         return find_folder(self.encoder)
 
-    def fetches(self) -> str | None:
-        """An encoder that is no folder here is one of the hub's."""
-        here = isinstance(self.encoder, PathLike) or Path(self.encoder).is_dir()
-        named = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(self.encoder))
-        return None if here or named is None else f"the encoder {self.encoder!r}"
+
+_RULES: Rules = (
+    ("encoder", lambda value: isinstance(value, str | PathLike), "a folder, or a name on the hub"),
+    ("frozen", lambda value: isinstance(value, bool | np.bool_), "True or False"),
+    ("max_length", is_count, "a positive integer"),
+)
 
 
 def as_texts(X: Any) -> list[str]:

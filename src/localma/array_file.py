@@ -1,0 +1,334 @@
+"""Named arrays and a JSON description in one safetensors file, with a checksum.
+
+The header's metadata holds the format version, the description and a SHA-256 of the whole file,
+taken with 64 zeros in the place of the checksum. So damage to any byte is noticed: to names,
+types, shapes, numbers or the description. A checksum is not a signature: whoever changes a file on
+purpose can compute a new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from math import prod
+from pathlib import Path
+from reprlib import Repr
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localma.errors import FileFormatError, InvalidInputError
+
+FORMAT_VERSION = 3
+"""The format that is written."""
+READ_VERSIONS = (3,)
+"""The formats that are read; 1 and 2 were never released."""
+
+MOST_DIMENSIONS = 16
+DTYPES: dict[str, np.dtype[Any]] = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "I16": np.dtype("<i2"),
+    "I8": np.dtype("i1"),
+    "U64": np.dtype("<u8"),
+    "U32": np.dtype("<u4"),
+    "U16": np.dtype("<u2"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
+"""Types of numbers by their names in safetensors; NumPy has no others of these."""
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_ZEROS = b"0" * 64
+_CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')
+_BLOCK = 2**20
+
+Arrays = dict[str, NDArray[Any]]
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """What a file holds.
+
+    Attributes
+    ----------
+    sha256 : the checksum, in hexadecimal digits
+    version : the format version
+    description : a JSON object
+    types : the type and shape of each array
+    arrays : the arrays; empty if they were not asked for
+    """
+
+    sha256: str
+    version: int
+    description: Json
+    types: dict[str, ArrayType]
+    arrays: Arrays
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """Type and shape of an array, and where its bytes start and stop."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+def shown(value: object) -> str:
+    """Write a value from a file for a message: short, with control characters escaped.
+
+    >>> shown("a" * 10_000)[-8:], shown([[[[[[[[1]]]]]]]])
+    ("aaaaaaa'", '[[[[...]]]]')
+    """
+    return _SHORT.repr(value)
+
+
+_SHORT = Repr()
+_SHORT.maxlevel = 4
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 120
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 12
+
+
+# Writing.
+
+
+def to_bytes(description: Json, arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Make the content of a file; the same for the same description and arrays.
+
+    >>> content = to_bytes({"estimator": "mean"}, {"weights": np.array([0.5, 0.5])})
+    >>> seal(content) == content
+    True
+    """
+    # Wide types first, so that every array starts at a multiple of its item size.
+    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    blocks, entries, start = [], {}, 0
+    for name in order:
+        array = np.asarray(arrays[name], order="C")
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        if array.dtype not in _NAMES:
+            raise InvalidInputError(
+                f"Arrays of a saved model must hold numbers; {name!r} is of type {array.dtype}."
+            )
+        block = array.tobytes()
+        entries[name] = {
+            "dtype": _NAMES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [start, start + len(block)],
+        }
+        blocks.append(block)
+        start += len(block)
+    metadata = {
+        "format": "localma",
+        "format_version": str(FORMAT_VERSION),
+        "sha256": _ZEROS.decode(),
+        "description": json.dumps(description, allow_nan=False),
+    }
+    header = json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return seal(b"".join([len(header).to_bytes(8, "little"), header, *blocks]))
+
+
+def seal(content: bytes) -> bytes:
+    """Put the right checksum into the content of a file."""
+    stop = 8 + int.from_bytes(content[:8], "little")
+    header, _ = _without_checksum(content[8:stop])
+    digest = sha256(content[:8] + header)
+    digest.update(memoryview(content)[stop:])
+    found = _CHECKSUM.search(header)
+    assert found is not None
+    at = found.start(1)
+    sealed = header[:at] + digest.hexdigest().encode() + header[at + 64 :]
+    return b"".join([content[:8], sealed, memoryview(content)[stop:]])
+
+
+def _without_checksum(header: bytes) -> tuple[bytes, str | None]:
+    """The header with zeros for its checksum, and the checksum; None unless it has exactly one."""
+    matches = list(_CHECKSUM.finditer(header))
+    if len(matches) != 1:
+        return header, None
+    at = matches[0].start(1)
+    return header[:at] + _ZEROS + header[at + 64 :], header[at : at + 64].decode()
+
+
+# Reading.
+
+
+def read(path: Path, *, with_arrays: bool = True) -> ArrayFile:
+    """Read a file and verify its checksum.
+
+    Memory: the arrays as they are in the file, if asked for, and at most 50 times the header.
+    """
+    with open(path, "rb") as file:
+        length, header = _read_header(file, path)
+        zeroed, recorded = _without_checksum(header)
+        digest = sha256(length + zeroed)
+        data, n_bytes = _read_data(file, digest, with_arrays)
+    if recorded is None:
+        raise _without_a_checksum(header, path)
+    if digest.hexdigest() != recorded:
+        raise FileFormatError(
+            f"{path} is damaged: its SHA-256 should be {recorded} and is {digest.hexdigest()}. "
+            "Copy the file again from where it came from, or save the model again."
+        )
+    entries = _parsed(header, f"The header of {path}")
+    metadata = _metadata(entries, path)
+    types = _types(entries, n_bytes, path)
+    description = _parsed(str(metadata.get("description")), f"The description in {path}")
+    arrays = {name: _array(data, kind, name) for name, kind in types.items()} if with_arrays else {}
+    return ArrayFile(recorded, int(metadata["format_version"]), description, types, arrays)
+
+
+def _read_header(file: BinaryIO, path: Path) -> tuple[bytes, bytes]:
+    size = os.fstat(file.fileno()).st_size
+    length = file.read(8)
+    n_bytes = int.from_bytes(length, "little")
+    if len(length) < 8 or not 2 <= n_bytes <= size - 8:
+        raise _not_a_model(path)
+    header = file.read(n_bytes)
+    if len(header) < n_bytes or header[:1] != b"{":
+        raise _not_a_model(path)
+    return length, header
+
+
+def _not_a_model(path: Path) -> FileFormatError:
+    return FileFormatError(
+        f"{path} is not a localma model file, or it was cut short. Name a file that save() or "
+        "`localma fit` wrote, or copy it again from where it came from."
+    )
+
+
+def _read_data(file: BinaryIO, digest: Any, keep: bool) -> tuple[bytearray, int]:
+    """The bytes behind the header, if they are to be kept, and their number."""
+    # Not mapped: a mapped file that another process cuts short would end this one.
+    left = max(0, os.fstat(file.fileno()).st_size - file.tell())
+    data = bytearray(left if keep else min(left, _BLOCK))
+    view, n_bytes = memoryview(data), 0
+    while n_bytes < left:
+        start = n_bytes if keep else 0
+        count = file.readinto(view[start : start + _BLOCK])  # type: ignore[attr-defined]
+        if not count:
+            break
+        digest.update(view[start : start + count])
+        n_bytes += count
+    return data, n_bytes
+
+
+def _without_a_checksum(header: bytes, path: Path) -> FileFormatError:
+    """Build the error for a file that another program, or an older version, wrote."""
+    try:
+        _metadata(_parsed(header, "The header"), path)
+    except FileFormatError as error:
+        return error
+    return FileFormatError(f"{path} has no checksum. Save the model again.")
+
+
+def _metadata(entries: Json, path: Path) -> Json:
+    metadata = entries.get("__metadata__")
+    if not isinstance(metadata, dict) or metadata.get("format") != "localma":
+        raise FileFormatError(f"{path} is a safetensors file, but localma did not write it.")
+    version = metadata.get("format_version")
+    if version not in [str(known) for known in READ_VERSIONS]:
+        readable = " and ".join(map(str, READ_VERSIONS))
+        raise FileFormatError(
+            f"{path} has format version {shown(version)}; this localma reads {readable}. Load it "
+            "with the version of localma that wrote it, or fit and save the model again."
+        )
+    return metadata
+
+
+def _parsed(text: str | bytes, what: str) -> Json:
+    """A JSON object in which no name is there twice."""
+    try:
+        value = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(
+            f"{what} cannot be read as JSON ({type(error).__name__}: {str(error)[:200]}). Save the "
+            "model again."
+        ) from None
+    if not isinstance(value, dict):
+        raise FileFormatError(f"{what} must be a JSON object; received {shown(value)}.")
+    return value
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> Json:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("a name is there twice")
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _types(entries: Json, n_bytes: int, path: Path) -> dict[str, ArrayType]:
+    """Types of the arrays, which must fill the bytes behind the header without gap or overlap."""
+    types = {name: _type(name, e) for name, e in entries.items() if name != "__metadata__"}
+    stop = 0
+    for kind in sorted(types.values(), key=lambda kind: (kind.start, kind.stop)):
+        if kind.start != stop:
+            raise FileFormatError(f"The arrays of {path} leave a gap or overlap at byte {stop}.")
+        stop = kind.stop
+    if stop != n_bytes:
+        raise FileFormatError(
+            f"The arrays of {path} should have {stop} bytes; the file has {n_bytes}."
+        )
+    return types
+
+
+def _type(name: str, entry: Any) -> ArrayType:
+    wrong = f"The array {shown(name)} has an unknown form: {shown(entry)}."
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise FileFormatError(wrong)
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise FileFormatError(
+            f"The array {shown(name)} has the type {shown(dtype)}; known are {', '.join(DTYPES)}."
+        )
+    if not _are_counts(shape) or len(shape) > MOST_DIMENSIONS:
+        raise FileFormatError(wrong)
+    if not _are_counts(offsets) or len(offsets) != 2:
+        raise FileFormatError(wrong)
+    start, stop = offsets
+    if stop - start != prod(shape) * DTYPES[dtype].itemsize:
+        raise FileFormatError(
+            f"The array {shown(name)} of shape {shown(shape)} and type {dtype} does not take "
+            f"{shown(stop - start)} bytes."
+        )
+    return ArrayType(DTYPES[dtype], tuple(shape), start, stop)
+
+
+def _are_counts(values: Any) -> bool:
+    """Whether it is a list of whole numbers that NumPy can take for sizes."""
+    return isinstance(values, list) and all(
+        type(value) is int and 0 <= value < 2**48 for value in values
+    )
+
+
+def _array(data: bytearray, kind: ArrayType, name: str) -> NDArray[Any]:
+    if kind.start == kind.stop:
+        flat = np.empty(0, kind.dtype)
+    else:
+        count = (kind.stop - kind.start) // kind.dtype.itemsize
+        flat = np.frombuffer(data, kind.dtype, count, kind.start)
+    if not flat.flags.aligned:
+        flat = flat.copy()
+    if kind.dtype.kind == "b" and flat.size and flat.view(np.uint8).max() > 1:
+        raise FileFormatError(f"The array {shown(name)} has truth values other than 0 and 1.")
+    try:
+        return flat.reshape(kind.shape)
+    except ValueError:  # of no numbers, but of more than NumPy can count
+        raise FileFormatError(
+            f"The array {shown(name)} cannot have the shape {shown(list(kind.shape))}."
+        ) from None
