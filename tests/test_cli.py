@@ -23,7 +23,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 from typer.testing import CliRunner  # noqa: E402
 
-from localma import LocalMAClassifier, LocalMARegressor, load  # noqa: E402
+from localma import Column, LocalMAClassifier, LocalMARegressor, load  # noqa: E402
 from localma.cli import app  # noqa: E402
 from localma.cli.times import later_folds  # noqa: E402
 from localma.errors import InvalidInputError  # noqa: E402
@@ -1871,3 +1871,56 @@ def test_messages_do_not_speak_of_python(inside, tmp_path):
         told = " ".join(f"{result.stderr} {result.exception}".split())
         assert words in told
         assert not PYTHON.search(told), told
+
+
+def test_inspect_shows_a_file_and_restores_nothing(tmp_path, monkeypatch):
+    from localma import array_file
+    from localma.candidates import infer
+
+    path = tmp_path / "model.localma"
+    X = np.c_[np.linspace(0, 1, 20), np.ones(20), np.zeros(20)]
+    pool = {"one\x1b[2J": Column(1), "two": Column(2)}
+    LocalMARegressor(pool, gate="global").fit(X, X[:, 0]).save(path)
+    file = array_file.read(path)
+    recipe = {"kind": "function", "import": "os:system"}
+    file.description["candidates"][1]["recipe"] = recipe
+    file.description["notes"] = {"target": "rent\x1b]0;title\x07"}
+    path.write_bytes(array_file.to_bytes(file.description, file.arrays))
+    monkeypatch.setattr(infer, "from_recipe", None)
+    shown = call("inspect", path).stdout
+    assert array_file.read(path).sha256 in shown
+    assert "(verified)" in shown
+    assert "one\\x1b[2J: column\n" in shown
+    assert "two: function, needs --trust" in shown
+    assert "target: rent\\x1b]0;title\\x07" in shown
+    as_json = call("inspect", path, "--json").stdout
+    assert "\x1b" not in shown + as_json
+    told = json.loads(as_json)
+    assert told["description"] == file.description
+    assert told["format_version"] == array_file.FORMAT_VERSION
+    assert told["arrays"]["global_weights"] == {"dtype": "float64", "shape": [2]}
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    done = program("inspect", path)
+    assert done.returncode == 1
+    assert "is damaged: its SHA-256 should be" in done.stderr
+
+
+def test_inspect_takes_hostile_descriptions(tmp_path):
+    from localma import array_file
+
+    path = tmp_path / "model.localma"
+    X = np.c_[np.linspace(0, 1, 20), np.ones(20)]
+    LocalMARegressor({"a": Column(1)}, gate="equal").fit(X, X[:, 0]).save(path)
+    file = array_file.read(path)
+    for change in (
+        {"candidates": [[], {"name": 3, "recipe": {"kind": ["x"]}}, {"recipe": 5}]},
+        {"candidates": [{"name": "a", "recipe": None}] * 1_000},
+        {"evidence": {"cautions": [None, {"sentence": ["\x1b"]}]}},
+        {"loss": {}, "gate": {}, "notes": {"a": [1], "\ud800": "\x9b2J\u202e"}},
+        {"evidence": {"cautions": 3}},
+    ):
+        description = file.description | change
+        path.write_bytes(array_file.to_bytes(description, file.arrays))
+        shown = call("inspect", path).stdout
+        assert not {"\x1b", "\x9b", "\u202e"} & set(shown + call("inspect", path, "--json").stdout)
+        assert len(shown) < 20_000

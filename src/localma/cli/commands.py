@@ -7,6 +7,7 @@ from typing import Any
 from localma.cli.caching import cache
 from localma.cli.demo import demo
 from localma.cli.fitting import fit
+from localma.cli.inspecting import inspect
 from localma.cli.judging import evaluate, explain, report, weights
 from localma.cli.messages import in_plain_words
 from localma.cli.using import predict
@@ -14,5 +15,5 @@ from localma.cli.using import predict
 
 def register(app: Any) -> None:
     """Add every command to the program."""
-    for command in (fit, predict, evaluate, weights, explain, report, cache, demo):
+    for command in (fit, predict, evaluate, weights, explain, report, inspect, cache, demo):
         app.command()(in_plain_words(command))
