@@ -1,6 +1,6 @@
 # Two commands: `make demo` and `make test`. Every install goes through constraints.txt.
 .DELETE_ON_ERROR:
-.PHONY: demo test quick slow core-only test-integrations lint docs study bench locked lock clean
+.PHONY: demo test quick slow core-only test-integrations lint docs study bench fuzz locked lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,6 +15,8 @@ HASHES := constraints-hashed.txt
 # need CUDA, and pip would prefer them if their hashes were listed.
 TORCH_FOR_CPU := 6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b
 NAME ?= simulations
+SECONDS ?= 600
+SEED ?= 0
 
 # What builds the package is pinned, too: pip reads the first, or, since 25.3, the second.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
@@ -51,6 +53,10 @@ study: $(VENV)/.dev  ## make study NAME=simulations
 bench: $(VENV)/.dev  ## speed and memory beside what a user would write instead
 	$(BIN)/python -m benchmarks peers
 	$(BIN)/python -m benchmarks
+
+fuzz: $(VENV)/.dev  ## damaged and hostile model files: make fuzz SECONDS=600 SEED=0; finds go to build/fuzz
+	$(BIN)/python -m tests.fuzz.hostile
+	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) --seed $(SEED) --out build/fuzz
 
 locked: $(LOCKED)/.locked  ## the same packages, each file checked by its hash, in .venv-locked
 	$(LOCKED)/bin/python -m pip check
