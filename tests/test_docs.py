@@ -21,7 +21,8 @@ from unittest.mock import patch
 
 import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 CLI = ("typer", "rich", "pyarrow")
 TORCH = ("torch", "accelerate")
 ADDRESS = "https://models.example/rent"
@@ -269,3 +270,10 @@ def test_every_public_name_is_in_the_api():
         for name in module.__all__:
             assert {f"localma.{name}", f"{module.__name__}.{name}"} & listed, name
     assert {"localma.progress.track", "localma.progress.bar"} <= listed
+
+
+def test_every_promise_of_the_security_page_names_a_test_that_exists():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "SECURITY.md").read_text())
+    assert len(named) >= 9
+    for file, name in named:
+        assert re.search(rf"^(?:def|class) {name}\b", (ROOT / file).read_text(), re.MULTILINE), name
