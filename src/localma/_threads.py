@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def thread_pool(
-    size: int, initializer: Callable[..., object] | None = None, initargs: tuple[object, ...] = ()
+    size: int, initializer: Callable[[], object] | None = None
 ) -> Iterator[ThreadPoolExecutor]:
     """Give a pool of threads that is empty when the block ends.
 
@@ -20,7 +20,7 @@ def thread_pool(
     ...     list(pool.map(abs, [-1, 2]))
     [1, 2]
     """
-    pool = ThreadPoolExecutor(size, initializer=initializer, initargs=initargs)
+    pool = ThreadPoolExecutor(size, initializer=initializer)
     try:
         yield pool
     except (KeyboardInterrupt, SystemExit):

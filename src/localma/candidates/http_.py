@@ -242,8 +242,8 @@ class HttpCandidate(LogitsCandidate):
                 stopped.set()
                 raise
 
-        size, mark = min(self.max_concurrency, len(parts)), (_this_thread, "stopped", stopped)
-        with thread_pool(size, setattr, mark) as threads:
+        mark = partial(setattr, _this_thread, "stopped", stopped)
+        with thread_pool(min(self.max_concurrency, len(parts)), mark) as threads:
             try:
                 for future in [threads.submit(guarded, part) for part in parts]:
                     yield future.result()

@@ -669,8 +669,8 @@ def _entry(signature: Any) -> Callable[[Callable[..., Any]], Any]:
 def _warn_of_no_cache(reason: str) -> None:
     """Log one message for all entries that fail for the same reason."""
     _LOGGER.warning(
-        "localma cannot use Numba's cache (%s). Every process compiles the kernel anew, which takes "
-        "seconds. Set NUMBA_CACHE_DIR to a folder that this process may write to.",
+        "localma cannot use Numba's cache (%s). Every process compiles the kernel anew, which "
+        "takes seconds. Set NUMBA_CACHE_DIR to a folder that this process may write to.",
         reason,
     )
 
