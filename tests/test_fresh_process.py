@@ -7,7 +7,9 @@ idle machine.
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -327,3 +329,79 @@ def test_ctrl_c_in_a_script_stays_an_exception(folder: Path, tmp_path: Path) -> 
     script = "try:\n    import localma\nexcept KeyboardInterrupt:\n    raise SystemExit(7)"
     code, words = interrupted(["-c", script], folder, tmp_path, "scipy.optimize", signal.SIGINT)
     assert (code, words) == (7, "")
+
+
+# Compiling in advance
+
+
+def new_process(
+    arguments: Sequence[str], folder: Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment(**variables), check=True,
+        timeout=PATIENCE, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def warm_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Numba's cache, filled by a process that found it empty."""
+    cache = tmp_path_factory.mktemp("warm")
+    script = "import localma; print(localma.warm_up())"
+    done = new_process(["-c", script], cache, NUMBA_CACHE_DIR=str(cache))
+    assert "compiles its kernel" in done.stderr
+    assert Path(done.stdout.strip()).parent == cache
+    return cache
+
+
+def test_after_a_warm_up_nothing_is_compiled(folder: Path, warm_cache: Path) -> None:
+    done = new_process(["-c", FIRST_CALLS["predict"]], folder, NUMBA_CACHE_DIR=str(warm_cache))
+    assert done.stderr == ""
+
+
+def test_a_warm_up_compiles_all_that_a_fit_needs(folder: Path, warm_cache: Path) -> None:
+    script = """
+import localma, numpy as np
+from numba.core import event
+localma.warm_up()
+x = np.linspace(0.1, 2.0, 50)
+recorder = event.RecordingListener()
+with event.install_listener("numba:compile", recorder):
+    for loss in ("squared_error", "huber", "gamma", "tweedie"):
+        model = localma.LocalMARegressor(loss=loss, gate="local", random_state=0)
+        model.fit(x[:, None], x, predictions=np.stack([2.0 - x / 2, x / 2], axis=1))
+assert recorder.buffer == []
+"""
+    done = new_process(["-c", script], folder, NUMBA_CACHE_DIR=str(warm_cache))
+    assert done.stderr == ""
+
+
+@needs_cli
+def test_the_command_tells_where_the_cache_is(warm_cache: Path) -> None:
+    (inside,) = warm_cache.iterdir()
+    variables = {"NUMBA_CACHE_DIR": str(warm_cache)}
+    done = new_process(["-m", "localma", "warm-up"], warm_cache, **variables)
+    assert done.stdout == f"Compiled. The result is kept in {inside}\n"
+    done = new_process(["-m", "localma", "warm-up", "--json"], warm_cache, **variables)
+    assert json.loads(done.stdout) == {"cache": str(inside)}
+
+
+def test_no_folder_that_can_be_written_costs_time_only(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    script = "import localma\nassert localma.warm_up() is None\n" + FIRST_CALLS["predict"]
+    done = new_process(
+        ["-c", script], folder, NUMBA_CACHE_DIR=str(tmp_path / "file"),
+        NUMBA_CACHE_LOCATOR_CLASSES="UserProvidedCacheLocator",
+    )  # fmt: skip
+    assert done.stderr.count("localma cannot use Numba's cache") == 1
+    assert "Set NUMBA_CACHE_DIR to a folder that this process may write to" in done.stderr
+
+
+@slow
+def test_a_damaged_cache_costs_time_only(folder: Path, warm_cache: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "damaged"
+    shutil.copytree(warm_cache, cache)
+    for index in cache.rglob("*.nbi"):
+        index.write_bytes(b"")
+    done = new_process(["-c", FIRST_CALLS["predict"]], folder, NUMBA_CACHE_DIR=str(cache))
+    assert "localma cannot use Numba's cache (EOFError" in done.stderr
