@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,6 +26,7 @@ import pytest
 
 import localma
 from localma import Column, LocalMARegressor
+from localma._threads import thread_pool
 
 CORES = int(joblib.cpu_count())
 ROWS = 40_000  # more than one thread takes at once
@@ -329,6 +331,26 @@ def test_ctrl_c_in_a_script_stays_an_exception(folder: Path, tmp_path: Path) -> 
     script = "try:\n    import localma\nexcept KeyboardInterrupt:\n    raise SystemExit(7)"
     code, words = interrupted(["-c", script], folder, tmp_path, "scipy.optimize", signal.SIGINT)
     assert (code, words) == (7, "")
+
+
+def test_an_interruption_does_not_wait_for_threads() -> None:
+    release, begin = threading.Event(), time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt), thread_pool(1) as pool:
+            running, waiting = (pool.submit(release.wait, PATIENCE) for _ in range(2))
+            raise KeyboardInterrupt
+        assert time.monotonic() - begin < LIMIT
+        assert waiting.cancelled()
+        assert not running.done()
+    finally:
+        release.set()
+
+
+def test_a_failure_waits_for_the_threads_that_run() -> None:
+    with pytest.raises(ValueError, match="failed"), thread_pool(1) as pool:
+        running = pool.submit(time.sleep, 0.2)
+        raise ValueError("failed")
+    assert running.done()
 
 
 # Compiling in advance

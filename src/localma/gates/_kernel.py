@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 from inspect import signature
 from itertools import count
-from threading import Lock
 from types import CodeType, FunctionType
 from typing import Any
 from weakref import WeakValueDictionary
@@ -948,7 +947,7 @@ def compile_derivative(derivative: Callable[[Any, Any], Any]) -> BlockDerivative
     """Make of a loss's derivative the function of a block that the kernel calls.
 
     What Numba cannot compile runs as it is, on NumPy arrays and one thread at a time. So does what
-    comes after `MOST_COMPILED` others.
+    comes after `MOST_COMPILED` others. Threads must take turns, as `_engine.compile_loss` does.
     """
     function: Any = derivative
     if isinstance(derivative, partial) and not derivative.args:
@@ -994,17 +993,15 @@ def _names(code: CodeType) -> Iterator[str]:
 
 _blocks: dict[_Source, Any] = {}
 """What was compiled so far; None for code that Numba does not know."""
-_compiling = Lock()
 
 
 def _compiled_once(function: FunctionType, n_parameters: int) -> Any | None:
     """The block of a function; functions of the same code and the same values share one."""
     source = _Source.of(function, n_parameters)
-    with _compiling:
-        if source not in _blocks and len(_blocks) < MOST_COMPILED:
-            _blocks[source] = None
-            _blocks[source] = _compiled(function, n_parameters)
-        return _blocks.get(source)
+    if source not in _blocks and len(_blocks) < MOST_COMPILED:
+        _blocks[source] = None
+        _blocks[source] = _compiled(function, n_parameters)
+    return _blocks.get(source)
 
 
 def _compiled(function: FunctionType, n_parameters: int) -> Any:
