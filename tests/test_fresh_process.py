@@ -31,7 +31,7 @@ from localma._threads import thread_pool
 
 CORES = int(joblib.cpu_count())
 ROWS = 40_000  # more than one thread takes at once
-PATIENCE = 120.0  # seconds; a process that takes so long hangs
+PATIENCE = 180.0  # seconds; a process that takes so long hangs
 LIMIT = 5.0  # seconds from a signal to the end of the process
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="forks and signals are POSIX's")
