@@ -1,4 +1,4 @@
-"""``python -m benchmarks [engine|auto|predict|scale|all] [--quick] [--json FILE]``.
+"""``python -m benchmarks [engine|auto|predict|scale|start|all] [--quick] [--json FILE]``.
 
 A full run of all, which is what no argument means, is stored in ``benchmarks/results`` part by
 part. Parts that are stored already are not run again, so that a run that was interrupted goes on;
@@ -20,11 +20,17 @@ from typing import Any
 
 import joblib
 
-from benchmarks import auto, engine, pictures, predict, scale
+from benchmarks import auto, engine, pictures, predict, scale, start
 from benchmarks.machine import describe
 from benchmarks.peers import REQUIREMENTS, install
 
-BENCHMARKS = {"engine": engine.run, "auto": auto.run, "predict": predict.run, "scale": scale.run}
+BENCHMARKS = {
+    "engine": engine.run,
+    "auto": auto.run,
+    "predict": predict.run,
+    "scale": scale.run,
+    "start": start.run,
+}
 HOME = Path(__file__).parent
 PICTURES, README = HOME / "pictures", HOME / "README.md"
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import importing, pytorch_loop, reference
+from benchmarks import pytorch_loop, reference
 from benchmarks.data import Problem, Sample, regression
 from benchmarks.peers import Peer, PeerError
 from benchmarks.report import Report, Row
@@ -31,21 +31,20 @@ class Size:
     """How much is run.
 
     fits : by us and by JAX; pytorch_fits : by PyTorch, whose time is scaled to `fits`;
-    checked : whose risk is compared with the float64 reference; imports : in fresh processes.
+    checked : whose risk is compared with the float64 reference.
     """
 
     fits: int = 100
     pytorch_fits: int = 100
     checked: int = 50
     repeats: int = 3
-    imports: int = 9
     rows: tuple[int, int] = (900, 100)
     n_inputs: int = 5
     n_candidates: int = 3
     n_steps: int = 800
 
 
-QUICK = Size(pytorch_fits=2, checked=4, imports=3)
+QUICK = Size(pytorch_fits=2, checked=4)
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,6 @@ def measure(size: Size) -> Report:
     rows, timings = _compare(report, size, fits, "", {"kernel": kernel}, {"sgemm": sgemm_work()})
     _report_rate(report, fits, rows["kernel"], timings["sgemm"])
     _compare(report, size, Fits.draw(size, small), f"_n{small}", {}, {})
-    importing.measure(report, size.imports)
     return report
 
 

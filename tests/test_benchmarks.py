@@ -22,6 +22,7 @@ from benchmarks import (
     predict,
     reference,
     scale,
+    start,
 )
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.data import classification, regression
@@ -33,9 +34,7 @@ from localma.gates import MLPGate, ShrunkGate
 
 TORCH = find_spec("torch") is not None
 NO_ENVIRONMENTS = Path(__file__).parent / "no-such-folder"
-TINY_ENGINE = engine.Size(
-    fits=2, pytorch_fits=1, checked=2, repeats=1, imports=1, rows=(60, 40), n_steps=60
-)
+TINY_ENGINE = engine.Size(fits=2, pytorch_fits=1, checked=2, repeats=1, rows=(60, 40), n_steps=60)
 TINY_AXES = growth.Axes(
     n=(60, 120), p=(2, 4), M=(2, 3), hidden=(4, 8), classes=(2, 5), base_n=60, n_steps=10, repeats=1
 )
@@ -120,8 +119,6 @@ def test_engine_figures():
     result = engine.measure(TINY_ENGINE).as_dict()
     assert result["ratio_to_jax"] is None or find_spec("jax")
     assert result["fraction_of_sgemm"] > 0.0
-    assert 0.1 < result["import_ratio"] < 10.0
-    assert result["first_fit_seconds"] > 1.0  # it compiles; a cached kernel takes milliseconds
     for key in ("ratio_to_pytorch_loop", "ratio_to_pytorch_loop_n40"):
         assert result[key] > 1.0 if TORCH else "torch is not installed" in result["reasons"][key]
     assert all(row["within_1_percent"] for row in result["rows"] if row["reference"] is not None)
@@ -145,11 +142,17 @@ def test_engine_does_not_count_a_wrong_fit(monkeypatch):
         return right(fits) if len(calls) % 2 == 1 else too_short(fits)
 
     monkeypatch.setattr(engine, "fit_all", right_for_the_reference_only)
-    monkeypatch.setattr(engine.importing, "measure", lambda *_: None)
     result = engine.measure(replace(TINY_ENGINE, rows=(200, 100))).as_dict()
     ours = [row for row in result["rows"] if row["name"] == "localma"]
     assert [row["within_1_percent"] for row in ours] == [False, False]
     assert result["ratio_to_pytorch_loop"] is None
+
+
+def test_start_figures():
+    result = start.measure(1).as_dict()
+    assert 0.1 < result["import_ratio"] < 10.0
+    assert result["first_fit_seconds"] > 1.0  # it compiles; a cached kernel takes milliseconds
+    assert result["first_predict_seconds"] > 0.0
 
 
 def test_arithmetic_is_counted_as_stated():
@@ -288,11 +291,11 @@ def test_all_are_stored_part_by_part_and_go_on(tmp_path, monkeypatch, capsys, tr
     assert list(json.loads(path.read_text())) == ["engine", "auto"]
     monkeypatch.setitem(BENCHMARKS, "predict", works)
     main(["--json", str(path)])
-    assert trivial == ["engine", "auto", "predict", "scale"]
+    assert trivial == ["engine", "auto", "predict", "scale", "start"]
     main(["all", "--json", str(path), "--again", "auto"])
-    assert trivial[4:] == ["auto"]
+    assert trivial[5:] == ["auto"]
     main(["--json", str(path), "--again"])
-    assert trivial[5:] == ["engine", "auto", "predict", "scale"]
+    assert trivial[6:] == ["engine", "auto", "predict", "scale", "start"]
     capsys.readouterr()
     main(["table", str(path)])
     missing = "| `ratio_to_jax` | not measured at this size | at least 6 | not measured |"

@@ -64,7 +64,13 @@ class Reader:
         for language, block in BLOCK.findall(text):
             if language.startswith("{"):
                 continue  # a directive of Sphinx, such as a picture
-            steps = {"python": self.run, "toml": self.write, "sh": self.call, "text": self.compare}
+            steps = {
+                "python": self.run,
+                "toml": self.write,
+                "sh": self.call,
+                "text": self.compare,
+                "dockerfile": self.build,
+            }
             steps[language](block)
 
     def run(self, block):
@@ -82,6 +88,11 @@ class Reader:
     def call(self, block):
         lines = block.replace("\\\n", " ").splitlines()
         self.printed = "\n".join(self._command(line) for line in lines if line)
+
+    def build(self, block):
+        """Do of a container image what needs no container."""
+        for arguments in re.findall(r"^RUN localma ([^&\n]*)", block, re.MULTILINE):
+            localma(shlex.split(arguments))
 
     def compare(self, block):
         assert_same_words(block, self.printed)
@@ -240,7 +251,9 @@ def test_every_command_and_option_is_on_the_page():
 
     from localma.cli import app
 
-    sections = dict(re.findall(r"^## `localma (\w+)`\n(.*?)(?=^## )", commands_page(), re.M | re.S))
+    sections = dict(
+        re.findall(r"^## `localma ([\w-]+)`\n(.*?)(?=^## )", commands_page(), re.M | re.S)
+    )
     commands = get_command(app).commands
     assert list(sections) == list(commands)
     for name, command in commands.items():

@@ -12,7 +12,7 @@ import localma
 PACKAGE = Path(localma.__file__).parent
 LAYERS = [
     {"errors", "cautions", "_optional", "_torchvision", "_transformers", "progress"}
-    | {"whole_files", "wording"},
+    | {"whole_files", "wording", "_signals", "_threads"},
     {"array_file"},
     {"frames", "arrow_rows", "imports", "folds", "losses", "selection", "backbones"},
     {"encoding", "tables"},

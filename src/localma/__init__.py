@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+# First, so that Ctrl-C ends the command line quietly while the other imports run.
+from localma import _signals  # noqa: F401  # isort: split
 from localma.candidates import Cached, Column, CrossFitted, as_candidate
 from localma.encoding import TableEncoder
 from localma.estimators import LocalMAClassifier, LocalMARegressor
+from localma.gates._engine import warm_up
 from localma.onnx_export import export_onnx
 from localma.persistence import load
 
@@ -20,4 +23,5 @@ __all__ = [
     "as_candidate",
     "export_onnx",
     "load",
+    "warm_up",
 ]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from typing import Any, NoReturn
 
+from localma._signals import ending_on_signals
 from localma.errors import LocalMAError, MissingDependencyError
 from localma.wording import printable
 
@@ -16,26 +15,21 @@ DEBUG = "LOCALMA_DEBUG"
 
 def main() -> None:
     """Run the command line: 0 is success, 1 work that failed, 2 a wrong call."""
-    signal.signal(signal.SIGTERM, _stop)
     try:
         from localma.cli import app
         from localma.cli.showing import escape_messages
     except MissingDependencyError as error:
         sys.exit(f"localma: {error}")
     escape_messages()
-    try:
-        app()
-    except (LocalMAError, OSError) as error:
-        _fail(str(error))
-    except Exception as error:
-        if os.environ.get(DEBUG):
-            raise
-        _fail(f"unexpected {type(error).__name__}: {error}. Set {DEBUG}=1 to see where.")
-
-
-def _stop(number: int, frame: Any) -> NoReturn:
-    """End as on an error, so that no half-written file stays, with the code that shells expect."""
-    sys.exit(128 + number)
+    with ending_on_signals():
+        try:
+            app()
+        except (LocalMAError, OSError) as error:
+            _fail(str(error))
+        except Exception as error:
+            if os.environ.get(DEBUG):
+                raise
+            _fail(f"unexpected {type(error).__name__}: {error}. Set {DEBUG}=1 to see where.")
 
 
 def _fail(message: str) -> None:

@@ -6,8 +6,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib import import_module
 from math import isfinite
 from random import Random
 from threading import Event, local
@@ -17,6 +17,7 @@ from zlib import crc32
 
 import numpy as np
 
+from localma._threads import thread_pool
 from localma.candidates.base import FieldTypes, Inputs, Recipe, common_options, listed_rows
 from localma.candidates.batches import BatchSize
 from localma.candidates.http_json import (
@@ -229,6 +230,7 @@ class HttpCandidate(LogitsCandidate):
 
     def _in_turn(self, ask: Callable[[slice], Array], parts: list[slice]) -> Iterator[Array]:
         """Keep several batches under way; answers come in the order of the rows."""
+        import_module("localma.candidates.http_post")  # here, and not in all threads at once
         stopped = Event()
 
         def guarded(part: slice) -> Array:
@@ -240,17 +242,13 @@ class HttpCandidate(LogitsCandidate):
                 stopped.set()
                 raise
 
-        threads = ThreadPoolExecutor(
-            min(self.max_concurrency, len(parts)),
-            initializer=setattr,
-            initargs=(_this_thread, "stopped", stopped),
-        )
-        try:
-            for future in [threads.submit(guarded, part) for part in parts]:
-                yield future.result()
-        finally:
-            stopped.set()
-            threads.shutdown(wait=True, cancel_futures=True)
+        mark = partial(setattr, _this_thread, "stopped", stopped)
+        with thread_pool(min(self.max_concurrency, len(parts)), mark) as threads:
+            try:
+                for future in [threads.submit(guarded, part) for part in parts]:
+                    yield future.result()
+            finally:
+                stopped.set()
 
     def _failure(
         self, error: Exception, name: str, X: Any, rows: Rows | None, of: str = ""

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
+from pathlib import Path
+from threading import RLock
 from typing import Any, Self, TypeVar
 
 import joblib
 import numpy as np
 from numpy.typing import NDArray
 
+from localma._threads import thread_pool
 from localma.errors import InvalidInputError
 from localma.gates._network import Float32, Network
 from localma.gates._packing import LANES, Sample
 from localma.gates._stack import Stack
 from localma.gates._support import POWER, Fading
+from localma.losses import LOSSES, get_loss
 
 Array = NDArray[np.floating]
 _Task = TypeVar("_Task")
@@ -38,7 +41,9 @@ def block_size(network: Network, n_outputs: int) -> int:
 
 def compile_loss(derivative: Callable[[Array, Array], Array]) -> Any:
     """Derivative of a loss as the kernel takes it; the same code is compiled once."""
-    return _kernel().compile_derivative(derivative)
+    kernel = _kernel()
+    with _loading:
+        return kernel.compile_derivative(derivative)
 
 
 def train(
@@ -164,12 +169,13 @@ def evaluate(
     out = np.empty((len(X), M if P is None else predictions.shape[2]))
     rest = _fading_arrays(stack, fading)
     _check_buffers(stack, X, rest[0], rest[2])
+    kernel = _kernel()  # before any thread starts
 
     def fill(first: int) -> None:
         rows = slice(first, first + _EVALUATED_ROWS)
         inputs, given = (np.ascontiguousarray(a[rows], np.float64) for a in (X, predictions))
         workspace, buffer = _evaluation_buffers(stack, len(inputs))
-        _kernel().evaluate(
+        kernel.evaluate(
             inputs, stack.standards, stack.networks, stack.sizes, stack.settings, stack.thetas,
             stack.constant, *rest, workspace, buffer, given, out[rows],
         )  # fmt: skip
@@ -231,7 +237,7 @@ def in_threads(
         for task in tasks:
             function(task)
         return
-    with ThreadPoolExecutor(min(threads, len(tasks))) as pool:
+    with thread_pool(min(threads, len(tasks))) as pool:
         for _ in pool.map(function, tasks):  # which raises what a task raised
             pass
 
@@ -249,24 +255,75 @@ def _workspace_size(network: Network, n_outputs: int, block: int) -> int:
     return block * (sum(sizes) + len(sizes) + sizes[-1] + 2 * n_outputs)
 
 
-@cache
+_loaded: Any = None
+_loading = RLock()
+"""Held while the kernel is imported or a loss compiled: two threads must not import Numba at once.
+
+A fork waits for it, so that no child inherits a half-imported Numba.
+"""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_loading.acquire,
+        after_in_parent=_loading.release,
+        after_in_child=_loading.release,
+    )
+
+
 def _kernel() -> Any:
-    """Import the kernel, and say so if that means to compile it."""
+    """Import the kernel at the first call. Make that call before you start threads."""
+    global _loaded
+    if _loaded is None:
+        with _loading:
+            if _loaded is None:
+                _loaded = _import_kernel()
+    return _loaded
+
+
+def _import_kernel() -> Any:
+    """Import the kernel, and log a message if it has to be compiled."""
     from numba.core import event
 
     class Announcement(event.Listener):
-        said = False
+        logged = False
 
         def on_start(self, _: Any) -> None:
-            if not self.said:
+            if not self.logged:
                 # A warning, since it explains a wait and must be seen with no logging set up.
                 _LOGGER.warning(
                     "localma compiles its kernel, once on this machine; it takes seconds."
                 )
-            self.said = True
+            self.logged = True
 
         def on_end(self, _: Any) -> None:
-            """Nothing to say."""
+            """Do nothing: the start alone is announced."""
 
     with event.install_listener("numba:compile", Announcement()):
         return import_module("localma.gates._kernel")
+
+
+def warm_up() -> Path | None:
+    """Compile everything that fits and predictions need, so that no later call waits for it.
+
+    The kernel is kept in Numba's cache on disk, where every later process finds it. The losses are
+    compiled for this process only, which takes a moment. Call it once while you build a container
+    image, or when a server starts. ``localma warm-up`` does the same on the command line.
+
+    Returns
+    -------
+    folder : Path or None
+        The folder of the cache: a subfolder of the environment variable ``NUMBA_CACHE_DIR`` if it
+        is set, otherwise ``__pycache__`` in the installed package or, if that cannot be written,
+        a folder in the user's own cache. None if none of them can be written: then every process
+        compiles the kernel anew.
+
+    Examples
+    --------
+    >>> import localma
+    >>> folder = localma.warm_up()
+    """
+    kernel = _kernel()
+    for name in LOSSES:
+        compile_loss(get_loss(name).derivative)
+    folder = kernel.evaluate.stats.cache_path
+    return None if folder is None else Path(folder)

@@ -17,13 +17,13 @@ a full block, and `width` is the number of rows of the present block, a multiple
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from inspect import signature
 from itertools import count
-from threading import Lock
 from types import CodeType, FunctionType
 from typing import Any
 from weakref import WeakValueDictionary
@@ -35,6 +35,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 from numba.np.unsafe.ndarray import to_fixed_tuple
 from numpy.typing import NDArray
+
+_LOGGER = logging.getLogger("localma")
 
 LANES = 16  # rows of one elementwise operation: two AVX2 registers, or one of AVX-512
 HALF = 8  # rows of one accumulator of `_add_outer`, which needs more of them
@@ -644,6 +646,34 @@ def _adam(
 # -- Entries -----------------------------------------------------------------------------------
 
 
+def _entry(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function for one signature, and keep it in Numba's cache on disk if there is one.
+
+    Numba gives up if no folder can be written, if the disk is full, or if its files are damaged.
+    Predictions must work all the same, so the function is then compiled for this process alone.
+    """
+
+    def compile_entry(function: Callable[..., Any]) -> Any:
+        try:
+            return njit(signature, cache=True, **_COMMON)(function)
+        except Exception as error:
+            reason = str(error).replace(function.__name__, "kernel")
+            _warn_of_no_cache(f"{type(error).__name__}: {reason}")
+            return njit(signature, **_COMMON)(function)
+
+    return compile_entry
+
+
+@cache
+def _warn_of_no_cache(reason: str) -> None:
+    """Log one message for all entries that fail for the same reason."""
+    _LOGGER.warning(
+        "localma cannot use Numba's cache (%s). Every process compiles the kernel anew, which "
+        "takes seconds. Set NUMBA_CACHE_DIR to a folder that this process may write to.",
+        reason,
+    )
+
+
 @njit(inline="always", **_INNER)
 def _add_block(
     X: Any, P: Any, y: Any, weight: Any, first: Any, stride: Any, width: Any, n_outputs: Any,
@@ -682,13 +712,12 @@ def _scale(numbers: Any, size: Any, factor: Any) -> None:
         store(numbers, i, load(numbers, i) * fill(factor))
 
 
-@njit(
+@_entry(
     types.intp(
         *[_F] * 4, _INDEX, _INDEX, types.intp[::1], *[_F] * 5, types.float32, types.float32,
         types.float32, derivative_type, types.float64, types.float64, _D, _F, types.intp[::1],
         _INDEX, types.float64, _D,
-    ),
-    cache=True, **_COMMON,
+    )
 )  # fmt: skip
 def train(
     X: Any, P: Any, y: Any, weight: Any, block: Any, n_outputs: Any, sizes: Any, theta: Any,
@@ -834,14 +863,13 @@ _TINY = float(np.finfo(np.float64).tiny)
 _NUMBERS, _TABLE = _read_only(types.float64, 1), _read_only(types.float64, 2)
 
 
-@njit(
+@_entry(
     _VOID(
         _TABLE, types.Array(types.float64, 3, "C", readonly=True), types.intp[:, ::1],
         types.intp[::1], types.float64[:, ::1], _read_only(types.float32, 1), _NUMBERS, _TABLE,
         types.float64, _NUMBERS, types.float64, _F, types.float64[:, ::1],
         types.Array(types.float64, 3, "C", readonly=True), types.float64[:, ::1],
-    ),
-    cache=True, **_COMMON,
+    )
 )  # fmt: skip
 def evaluate(
     X: Any, standards: Any, networks: Any, sizes: Any, settings: Any, thetas: Any, constant: Any,
@@ -919,7 +947,7 @@ def compile_derivative(derivative: Callable[[Any, Any], Any]) -> BlockDerivative
     """Make of a loss's derivative the function of a block that the kernel calls.
 
     What Numba cannot compile runs as it is, on NumPy arrays and one thread at a time. So does what
-    comes after `MOST_COMPILED` others.
+    comes after `MOST_COMPILED` others. Threads must take turns, as `_engine.compile_loss` does.
     """
     function: Any = derivative
     if isinstance(derivative, partial) and not derivative.args:
@@ -965,17 +993,15 @@ def _names(code: CodeType) -> Iterator[str]:
 
 _blocks: dict[_Source, Any] = {}
 """What was compiled so far; None for code that Numba does not know."""
-_compiling = Lock()
 
 
 def _compiled_once(function: FunctionType, n_parameters: int) -> Any | None:
     """The block of a function; functions of the same code and the same values share one."""
     source = _Source.of(function, n_parameters)
-    with _compiling:
-        if source not in _blocks and len(_blocks) < MOST_COMPILED:
-            _blocks[source] = None
-            _blocks[source] = _compiled(function, n_parameters)
-        return _blocks.get(source)
+    if source not in _blocks and len(_blocks) < MOST_COMPILED:
+        _blocks[source] = None
+        _blocks[source] = _compiled(function, n_parameters)
+    return _blocks.get(source)
 
 
 def _compiled(function: FunctionType, n_parameters: int) -> Any:

@@ -9,7 +9,6 @@ their order, so the result is the same to the bit on any number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
@@ -17,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from localma._threads import thread_pool
 from localma.gates._blas_threads import limit_this_thread
 
 Array = NDArray[np.floating]
@@ -125,7 +125,7 @@ class RowBlocks:
         strips = [slice(*pair) for pair in pairwise(edges)]
         if min(self.threads, count) == 1:
             return [work(strip) for strip in strips]
-        with ThreadPoolExecutor(min(self.threads, count), initializer=limit_this_thread) as pool:
+        with thread_pool(min(self.threads, count), limit_this_thread) as pool:
             return list(pool.map(work, strips))
 
     @staticmethod

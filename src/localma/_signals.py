@@ -1,0 +1,127 @@
+"""How the program ends on Ctrl-C and SIGTERM: soon, with a short message, and no traceback.
+
+Importing this module is enough to cover the imports that follow: while the program starts there is
+nothing to clean up, so Ctrl-C ends the process at once, and SIGTERM does so by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import PurePath
+from threading import Thread
+from time import sleep
+from types import FrameType
+from typing import NoReturn
+
+GRACE_SECONDS = 2.0
+"""Time for a command to clean up after a signal. It may be inside a library that takes longer."""
+
+MESSAGES = {signal.SIGINT: "interrupted", signal.SIGTERM: "ended by SIGTERM"}
+
+
+def end_at_once(number: int, frame: FrameType | None = None) -> NoReturn:
+    """End the process with the exit code that shells expect, without waiting for its threads."""
+    with suppress(OSError):
+        os.write(2, f"localma: {MESSAGES[signal.Signals(number)]}\n".encode())
+    os._exit(128 + number)
+
+
+def started_as_program(arguments: Sequence[str], command: Sequence[str]) -> bool:
+    """Whether this process runs ``localma ...`` or ``python -m localma ...``.
+
+    arguments : ``sys.argv``, which begins with "-m" until Python has found the module to run.
+    command : ``sys.orig_argv``.
+
+    >>> started_as_program(["/usr/bin/localma", "fit"], ["python", "/usr/bin/localma", "fit"])
+    True
+    >>> started_as_program(["-m", "fit"], ["python", "-W", "error", "-m", "localma", "fit"])
+    True
+    >>> started_as_program(["analysis.py"], ["python", "analysis.py"])
+    False
+    """
+    if arguments[:1] == ["-m"]:
+        return command[-len(arguments)].removeprefix("-m") == "localma"
+    return PurePath(*arguments[:1]).stem == "localma"
+
+
+@contextmanager
+def ending_on_signals() -> Iterator[None]:
+    """Let a signal unwind the block, so that temporary files are removed, and then end the process.
+
+    Python handles signals between two of its instructions only, and a library may be at work for
+    long. A thread therefore ends the process if the block is still there after a grace period.
+    """
+    received: list[int] = []
+
+    def unwind(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) == 1:  # a second signal must not interrupt the cleaning up
+            sys.exit(128 + number)
+
+    with _end_after_grace():
+        _handle(unwind)
+        try:
+            yield
+        finally:
+            _handle(signal.SIG_DFL)
+            if received:  # whatever a library made of the exception
+                _flush()
+                end_at_once(received[0])
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # the reader may be gone
+            stream.flush()
+
+
+def _handle(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
+    for number in MESSAGES:
+        # Shells start background jobs with Ctrl-C ignored, and it must stay so.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _end_after_grace() -> Iterator[None]:
+    """Watch from a thread, which the system tells of a signal though Python be busy elsewhere."""
+    receiver, sender = socket.socketpair()
+    with receiver, sender:
+        sender.setblocking(False)
+        before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        Thread(target=_watch, args=(receiver,), daemon=True).start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            receiver.shutdown(socket.SHUT_RDWR)
+
+
+def _watch(receiver: socket.socket) -> None:
+    with suppress(OSError):
+        while numbers := receiver.recv(1):
+            if numbers[0] in MESSAGES:
+                sleep(GRACE_SECONDS)
+                os._exit(128 + numbers[0])  # with no message: writing one could block
+
+
+def _forget_watch() -> None:
+    """A signal to a forked child must not end its parent, whose watch the child inherits."""
+    with suppress(ValueError):
+        signal.set_wakeup_fd(-1)
+
+
+def _cover_imports() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, end_at_once)
+
+
+if started_as_program(sys.argv, sys.orig_argv):
+    _cover_imports()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_watch)
