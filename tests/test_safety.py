@@ -6,9 +6,10 @@ from time import perf_counter
 
 import numpy as np
 import pytest
+from sklearn.dummy import DummyRegressor
 
 from localma import LocalMARegressor
-from studies import safety, shifts
+from studies import false_alarms, safety, shifts
 from studies.findings import NotRunError, Results
 from studies.safety_data import DATA_SETS, data_folder
 from studies.scenarios import candidates, scenario_2_truth
@@ -218,3 +219,29 @@ def test_auto_costs_less_than_eight_fits_of_the_paper_recipe_in_torch():
         loop.append(seconds(lambda: paper_recipe_in_torch(torch, X, P, y)))
     print(f"auto {np.median(auto):.2f} s, one loop {np.median(loop):.2f} s")
     assert np.median(auto) < 8 * np.median(loop)
+
+
+def test_warnings_of_clean_fits_are_counted():
+    keys = {"setting": "modest signal (R2 20 %)", "n": 100}
+    metrics = false_alarms.run(keys, np.random.SeedSequence(0), false_alarms.STAGES)
+    names = false_alarms.warning_names()
+    assert {"WorseThanConstantWarning", "LeakageWarning"} <= set(names)
+    assert metrics == {f"{stage}:{name}": 0.0 for stage in ("fit", "use") for name in names}
+
+
+def test_every_warning_of_ours_is_counted_and_no_other(monkeypatch):
+    def build(self, X, y):
+        return {"off": DummyRegressor().fit(X, y + 100)}
+
+    monkeypatch.setattr(false_alarms.Setting, "build", build)
+    keys = {"setting": "modest signal (R2 20 %)", "n": 100}
+    metrics = false_alarms.run(keys, np.random.SeedSequence(0), false_alarms.STAGES)
+    assert metrics["fit:WorseThanConstantWarning"] == 1
+    assert metrics["use:WorseThanConstantWarning"] == 1
+    assert metrics["fit:LeakageWarning"] == 0
+    results = Results([(keys, metrics), (keys, dict.fromkeys(metrics, 0.0))])
+    assert false_alarms.appearances(results, "WorseThanConstantWarning") == (1, 2)
+    finding = next(f for f in false_alarms.STUDY.findings if "WorseThanConstant" in f.words)
+    assert finding.verdict(results) == "does not agree"
+    line = "WorseThanConstantWarning: in 1 of 2 clean fits (50.0%)."
+    assert line in false_alarms.notes(results)
