@@ -111,6 +111,8 @@ def test_a_local_gate_knows_where_each_candidate_is_right():
     assert accuracy(trial, gated(trial, "equal")) < 80
 
 
+# A control is meant to be useless, and a warning rightly says so.
+@pytest.mark.filterwarnings("ignore::localma.errors.WorseThanConstantWarning")
 @pytest.mark.parametrize("control", classifying.CONTROLLED)
 def test_no_control_does_as_well_as_the_candidates(control):
     trial = two_halves()
