@@ -170,6 +170,12 @@ def test_whose_a_gain_is_that_is_not_clearly_local(over_constant, begins, ends):
     assert words.endswith(ends)
 
 
+def test_a_loss_names_the_better_weights_in_words_of_no_program():
+    words = verdict(LocalityGain(-0.5, 0.1, 2.0, 2.5, -0.5, 0.1), 0.9)
+    assert words.startswith("Local weights do not pay: they raise the held-out loss by 0.5 ± 0.1")
+    assert words.endswith("global weights are the better choice here.")
+
+
 def test_a_row_that_is_judged_ten_times_is_one_piece_of_evidence():
     L, prior = np.random.default_rng(0).uniform(0.9, 1.1, size=(3, 40)), np.full(3, 1 / 3)
     weight, rows = (

@@ -64,7 +64,7 @@ weights to 1.5 (25% lower).'
     if gain.is_clear:
         return (
             f"Local weights do not pay: they raise the held-out loss by {readable(-gain.value)} ± "
-            f"{error}, from {before}; gate='global' is the better choice here."
+            f"{error}, from {before}; global weights are the better choice here."
         )
     return (
         f"Local weights make up {local:.0%} of the answer, without a clear gain: the {change} ± "
