@@ -24,7 +24,7 @@ from localma import LocalMAClassifier, LocalMARegressor
 from localma.errors import LocalMAWarning
 from localma.inspection import evaluate
 from studies.findings import Finding, NotRunError, Results
-from studies.harness import Cell, Study, Table, grid
+from studies.harness import Cell, Study, grid
 from studies.safety_data import DATA_SETS, data_folder
 
 Array = NDArray[np.floating]
@@ -32,7 +32,7 @@ Metrics = dict[str, float]
 Model = LocalMARegressor | LocalMAClassifier
 
 SIZES = (100, 300, 1000, 3000)
-N_BUILD, N_NEW = 400, 500
+N_NEW = 500
 N_INPUTS = 4
 REPLICATES = 20
 ALLOWED = 0.01
@@ -106,13 +106,15 @@ class Setting:
     """How a setting draws its targets, and what learns from them.
 
     draw : (X, rng) -> y; models : unfitted candidates; loss : name; halves : whether each candidate
-    is built on its own half of the rows, by the sign of the first input.
+    is built on its own half of the rows, by the sign of the first input; n_build : rows on which
+    candidates are built.
     """
 
     draw: Callable[[Array, np.random.Generator], NDArray[Any]]
     models: tuple[BaseEstimator, ...]
     loss: str = "squared_error"
     halves: bool = False
+    n_build: int = 400
 
     @property
     def is_classification(self) -> bool:
@@ -173,6 +175,7 @@ _CLASSIFIERS = (
 
 SETTINGS = {
     "weak signal (R2 2 %)": Setting(_with_r2(0.02), _LINES),
+    "weak signal, overfitted candidates": Setting(_with_r2(0.02), _TREES, n_build=100),
     "modest signal (R2 20 %)": Setting(_with_r2(0.2), _TREES),
     "local truth (R2 70 %)": Setting(_with_r2(0.7), (Ridge(),), halves=True),
     "strong signal (R2 99 %)": Setting(_with_r2(0.99), _FORESTS, halves=True),
@@ -182,39 +185,65 @@ SETTINGS = {
     "rare class": Setting(_two_classes, _CLASSIFIERS, "cross_entropy"),
     "three classes": Setting(_three_classes, _CLASSIFIERS, "brier"),
 }
-"""Clean simulated data: candidates are built on 400 rows of their own."""
+"""Clean simulated data. Overfitted candidates of a weak signal may truly be worse than a constant,
+by a few percent: where they are, a warning is right, and counted all the same."""
 
 
 def _simulated(keys: Mapping[str, Any], seed: np.random.SeedSequence) -> CleanFit:
     setting, n = SETTINGS[keys["setting"]], int(keys["n"])
     rng = np.random.default_rng(seed)
-    X = rng.standard_normal((N_BUILD + n + N_NEW, N_INPUTS))
+    ends = np.cumsum([setting.n_build, n, N_NEW])
+    X = rng.standard_normal((ends[-1], N_INPUTS))
     y = setting.draw(X, rng)
-    build, sample, new = np.split(np.arange(len(X)), [N_BUILD, N_BUILD + n])
+    build, sample, new = np.split(np.arange(len(X)), ends[:-1])
     kind = LocalMAClassifier if setting.is_classification else LocalMARegressor
     model = kind(setting.build(X[build], y[build]), loss=setting.loss, random_state=0)
     return CleanFit(model, X[sample], y[sample], None, X[new], y[new])
 
 
-def appearances(results: Results, name: str) -> tuple[int, int]:
-    """In how many clean fits a warning appeared, at any stage, and the number of fits."""
+@dataclass(frozen=True)
+class Count:
+    """Clean fits of one cell, and in how many of them a warning appeared at any stage."""
+
+    cell: Mapping[str, Any]
+    appeared: int
+    fits: int
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{key} {value}" for key, value in sorted(self.cell.items()))
+        return f"{self.appeared} of {self.fits} in {where}"
+
+
+def counts(results: Results, name: str) -> list[Count]:
+    """How often a warning appeared, cell by cell."""
     cells = [keys for stage, metric, keys in results.entries() if (stage, metric) == ("use", name)]
     if not cells:
         raise NotRunError(f"No replicate that counts {name} has been run.")
-    seen = [np.maximum(*results.paired(*STAGES, name, **keys)) for keys in cells]
-    appeared = np.concatenate(seen)
-    return int(appeared.sum()), len(appeared)
+    found = []
+    for keys in cells:
+        appeared = np.maximum(*results.paired(*STAGES, name, **keys))
+        found.append(Count(keys, int(appeared.sum()), len(appeared)))
+    return found
+
+
+def appearances(results: Results, name: str) -> tuple[int, int]:
+    """In how many clean fits a warning appeared, at any stage, and the number of fits."""
+    found = counts(results, name)
+    return sum(count.appeared for count in found), sum(count.fits for count in found)
 
 
 def notes(results: Results) -> list[str]:
-    """One line per warning, and the data sets that are not there."""
+    """One line per warning, with the cells where it appeared, and the data sets not there."""
     lines = []
     for name in warning_names():
         try:
             appeared, fits = appearances(results, name)
         except NotRunError:
             continue
-        lines.append(f"{name}: in {appeared} of {fits:,} clean fits ({appeared / fits:.1%}).")
+        cells = [str(count) for count in counts(results, name) if count.appeared]
+        where = f": {'; '.join(cells)}" if cells else ""
+        share = f"{appeared / fits:.1%}"
+        lines.append(f"{name}: in {appeared} of {fits:,} clean fits ({share}){where}.")
     missing = (data.missing(data_folder()) for data in DATA_SETS.values())
     return lines + [f"Left out: {reason}." for reason in missing if reason]
 
@@ -238,14 +267,6 @@ STUDY = Study(
     title="Warnings where nothing is wrong",
     cells=_cells(),
     run=run,
-    tables=tuple(
-        table
-        for name in warning_names()
-        for table in (
-            Table(f"{name}, simulated", name, ("setting", "n"), STAGES, {"n": SIZES}),
-            Table(f"{name}, real data", name, ("data",), STAGES, {"data": tuple(DATA_SETS)}),
-        )
-    ),
     findings=tuple(_rarely(name) for name in warning_names()),
     notes=notes,
 )

@@ -243,5 +243,6 @@ def test_every_warning_of_ours_is_counted_and_no_other(monkeypatch):
     assert false_alarms.appearances(results, "WorseThanConstantWarning") == (1, 2)
     finding = next(f for f in false_alarms.STUDY.findings if "WorseThanConstant" in f.words)
     assert finding.verdict(results) == "does not agree"
-    line = "WorseThanConstantWarning: in 1 of 2 clean fits (50.0%)."
+    line = "WorseThanConstantWarning: in 1 of 2 clean fits (50.0%): 1 of 2 in n 100, setting "
+    line += "modest signal (R2 20 %)."
     assert line in false_alarms.notes(results)
