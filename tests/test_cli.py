@@ -1909,7 +1909,7 @@ def test_inspect_takes_hostile_descriptions(tmp_path):
     from localma import array_file
 
     path = tmp_path / "model.localma"
-    X = np.c_[np.linspace(0, 1, 20), np.ones(20)]
+    X = np.c_[np.linspace(0, 1, 20), np.full(20, 0.5)]
     LocalMARegressor({"a": Column(1)}, gate="equal").fit(X, X[:, 0]).save(path)
     file = array_file.read(path)
     for change in (

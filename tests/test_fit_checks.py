@@ -19,7 +19,7 @@ from localma.errors import LeakageWarning, LocalMAWarning, WorseThanConstantWarn
 from localma.fit_checks import over_constant, tells_classes, tells_number
 from localma.gates import MLPGate, ShrunkGate
 from localma.inspection import evaluate, summarize
-from localma.losses import LOSSES, Loss, get_loss
+from localma.losses import LOSSES, Interval, Loss, get_loss
 from localma.selection import BaselineGap, LocalityGain, baseline_gap
 
 GATES = ["auto", "equal", "global", MLPGate(n_steps=100)]
@@ -217,15 +217,30 @@ def test_a_saved_model_keeps_its_cautions_and_its_constant(tmp_path):
     np.testing.assert_array_equal(again.constant_prediction_, model.constant_prediction_)
 
 
-def test_gates_of_older_files_were_not_compared():
+def test_a_gate_without_its_estimator_is_not_compared():
     data = draw(100)
     gate = ShrunkGate(random_state=0)
     gate.fit(data.X, data.P[:, :, None], data.y[:, None], loss=get_loss("squared_error"))
     assert np.isnan(gate.locality_gain_.over_baseline)
-    for known in (4, 6):
-        arrays = gate.arrays()
-        arrays["gain"] = arrays["gain"][:known]
-        assert np.isnan(ShrunkGate().restore(arrays).locality_gain_.over_baseline)
+    assert not gate.locality_gain_.beside_baseline.is_idle
+    assert np.isnan(ShrunkGate().restore(gate.arrays()).locality_gain_.over_baseline)
+
+
+def test_a_loss_may_have_no_constant_to_compare_with():
+    """Targets lie outside of what may be predicted, as zeros do under a logarithm."""
+    above = Loss(
+        "above",
+        lambda y, mu: (y - mu) ** 2,
+        lambda y, mu: 2 * (mu - y),
+        target=Interval(0, 1, low_closed=True),
+        prediction=Interval(2, 3, low_closed=True),
+    )
+    rng = np.random.default_rng(0)
+    P = rng.uniform(2, 3, (50, 2))
+    model = LocalMARegressor(loss=above, gate="global")
+    model.fit(rng.normal(size=(50, 2)), rng.uniform(size=50), predictions=P)
+    assert model.cautions_ == ()
+    assert model.constant_prediction_ is None
 
 
 # The best constant

@@ -195,7 +195,8 @@ class _LocalMA(BaseEstimator):
             judged_by["baseline"] = baseline
         self._fit_gate(gate, inputs, outputs_of_gate, targets, sample_weight, judged_by)
         self.probes_ = None if pool is None else Probes.of(X)
-        self.constant_prediction_ = baseline.learn()
+        constant = baseline.learn()
+        self.constant_prediction_ = constant if np.isfinite(constant).all() else None
         self.cautions_ = self._find_cautions(X, inputs, outputs_of_gate, baseline, numbers)
         warn(self.cautions_, stacklevel=4)
         return self
@@ -580,7 +581,7 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
     output_names_ : tuple of their K names, in the order of `predict`, where data frames name them:
         y, or else the first predictions; None where there are none
     constant_prediction_ : (K,) the best constant prediction of the sample: mean, median or quantile
-        of each output, whatever the loss elicits
+        of each output, whatever the loss elicits; None if no target may be predicted
     cautions_ : tuple of Caution, reasons to doubt this fit, of which `fit` warns
     locality_gain_, path_, verdict_ : with gate="auto", what local weights are worth, the path of
         gates that was judged, and the verdict in one sentence, after the cautions
