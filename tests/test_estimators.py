@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -29,7 +30,8 @@ from sklearn.preprocessing import StandardScaler
 
 from localma import Column, CrossFitted, LocalMAClassifier, LocalMARegressor, as_candidate, load
 from localma.combine import local_average
-from localma.errors import CandidateError, InvalidInputError
+from localma.encoding import TableEncoder
+from localma.errors import CandidateError, InvalidInputError, OutsideSampleWarning
 from localma.gates import GlobalGate, MLPGate, ShrunkGate
 from localma.losses import Loss
 
@@ -845,3 +847,91 @@ class TestClearErrors:
             np.testing.assert_allclose(fitted.predict(X, predictions=right_ones), y, atol=1e-6)
         plain = X.to_numpy()
         LocalMARegressor(gate="global").fit(plain, y, predictions=P)
+
+
+class TestRowsOutsideTheSample:
+    """`predict` warns once if most rows have no support, and names the column."""
+
+    @staticmethod
+    def table(years, n=60):
+        rng = np.random.default_rng(0)
+        return np.column_stack([rng.uniform(-2, 2, n), rng.choice(years, n)])
+
+    @pytest.fixture
+    def drifted(self):
+        X = self.table(np.arange(2015.0, 2021.0), n=150)
+        model = LocalMARegressor({"left": left, "right": right}, random_state=0)
+        return model.fit(X, np.abs(X[:, 0])), self.table([2024.0])
+
+    def test_once_per_fit(self, drifted):
+        model, X = drifted
+        words = r"100% of the rows .* mostly by 'x1': 2015 to 2020 in the sample, 2024 here"
+        with pytest.warns(OutsideSampleWarning, match=words) as caught:
+            model.predict(X)
+        assert len(caught) == 1
+        assert caught[0].filename == __file__
+        model.predict(X)  # warnings are errors here
+        model.fit(X, np.abs(X[:, 0]))
+        model.predict(X)
+        with pytest.warns(OutsideSampleWarning):
+            model.predict(X + np.array([0.0, 99.0]))
+
+    def test_not_for_few_rows_or_a_minority(self, drifted):
+        model, X = drifted
+        model.predict(X[:1])
+        model.predict(X[:19])
+        inside = X - np.array([0.0, 6.0])
+        model.predict(np.vstack([X[:20], inside[:30]]))
+
+    def test_constant_weights_are_not_affected(self, drifted):
+        _, X = drifted
+        rng = np.random.default_rng(0)
+        y = rng.normal(size=60)
+        P = np.column_stack([y, y + 30.0])
+        model = LocalMARegressor(random_state=0).fit(X, y, predictions=P)
+        assert not model.gate_.answer_.gates
+        model.predict(X + 99.0, predictions=P)
+        other = LocalMARegressor({"left": left, "right": right}, gate="local", random_state=0)
+        other.fit(X, np.abs(X[:, 0])).predict(X + 99.0)
+
+    def test_a_loaded_model_warns_too(self, drifted, tmp_path):
+        model, X = drifted
+        model.save(tmp_path / "model.localma")
+        again = load(tmp_path / "model.localma", candidates=model.candidates)
+        with pytest.warns(OutsideSampleWarning, match="'x1'"):
+            again.predict(X)
+
+    @pytest.mark.parametrize("features", [None, ["x", "year"], "encoder"])
+    def test_names_of_columns(self, drifted, features):
+        pandas = pytest.importorskip("pandas")
+        _, X = drifted
+        spec = TableEncoder() if features == "encoder" else features
+        old = pandas.DataFrame(self.table(np.arange(2015.0, 2021.0), 150), columns=["x", "year"])
+        old = old.assign(guess=0.0, other=1.0)[["guess", "x", "year", "other"]]
+        pool = {
+            "left": lambda X: -X["x"],
+            "right": lambda X: X["x"],
+            "guess": Column("guess"),
+            "other": Column("other"),
+        }
+        model = LocalMARegressor(pool, gate_features=spec, random_state=0)
+        model.fit(old, np.abs(old["x"]))
+        new = pandas.DataFrame(X, columns=["x", "year"]).assign(guess=0.0, other=1.0)
+        with pytest.warns(OutsideSampleWarning, match="'year'"):
+            model.predict(new[old.columns])
+
+    def test_a_transformer_without_names(self, drifted):
+        _, X = drifted
+        old = self.table(np.arange(2015.0, 2021.0), n=150)
+        model = LocalMARegressor(
+            {"left": left, "right": right}, gate_features=lambda X: X[:, ::-1], random_state=0
+        ).fit(old, np.abs(old[:, 0]))
+        with pytest.warns(OutsideSampleWarning, match="'input 0'"):
+            model.predict(X)
+
+    def test_it_can_be_silenced(self, drifted):
+        model, X = drifted
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.simplefilter("ignore", OutsideSampleWarning)
+            model.predict(X)

@@ -16,7 +16,7 @@ LAYERS = [
     {"array_file"},
     {"frames", "arrow_rows", "imports", "folds", "losses", "selection", "backbones"},
     {"encoding", "tables"},
-    {"combine", "candidates", "features", "baseline", "fit_checks", "probes"},
+    {"combine", "candidates", "features", "baseline", "fit_checks", "probes", "memorised"},
     {"gates"},
     {"estimators"},
     {"inspection", "persistence", "onnx_export"},

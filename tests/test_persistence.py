@@ -600,7 +600,8 @@ class TestChecksum:
 
 
 def evidence(**fields):
-    return {"evidence": {"cautions": [], "constant_prediction": None, **fields}}
+    known = {"cautions": [], "constant_prediction": None, "sample_losses": None}
+    return {"evidence": known | fields}
 
 
 HOSTILE_GATES = {
@@ -1046,3 +1047,36 @@ def test_a_model_loaded_without_candidates_says_so(tmp_path, sample, columns):
         r"with its candidates\.",
     ):
         bare.predict(X)
+
+
+@pytest.mark.parametrize(
+    ("saved", "words"),
+    [
+        ({"mean": [1.0], "standard_error": [0.1], "n": 60}, "sample are 2 numbers and"),
+        ({"mean": [1.0, "2"], "standard_error": [0.1, None], "n": 60}, "sample are 2 numbers and"),
+        ({"mean": [1.0, 2.0], "standard_error": [0.1, 0.1], "n": 0}, "sample are 2 numbers and"),
+        ({"mean": [1.0, 2.0]}, "The sample_losses must have fields"),
+        ([1.0, 2.0], "The field 'sample_losses' of the evidence has the wrong type"),
+    ],
+)
+def test_losses_on_the_sample_that_are_wrong(tmp_path, columns, saved, words):
+    columns.save(tmp_path / "m.localma")
+    rewrite(
+        tmp_path / "m.localma",
+        lambda description: description.update(evidence(sample_losses=saved)),
+    )
+    with pytest.raises(FileFormatError, match=words):
+        localma.load(tmp_path / "m.localma")
+
+
+def test_losses_on_the_sample_come_back_if_they_are_known(tmp_path, columns, sample):
+    columns.save(tmp_path / "m.localma")
+    again = localma.load(tmp_path / "m.localma")
+    for one in ("mean", "standard_error"):
+        expected = getattr(columns.sample_losses_, one)
+        np.testing.assert_array_equal(getattr(again.sample_losses_, one), expected)
+    columns.sample_losses_ = None  # as in a model that an earlier version fitted and pickled
+    columns.save(tmp_path / "m.localma")
+    older = localma.load(tmp_path / "m.localma")
+    assert older.sample_losses_ is None
+    assert evaluate(older, *sample, control=False)["gaps"] == []

@@ -9,6 +9,7 @@ import pytest
 from sklearn.dummy import DummyRegressor
 
 from localma import LocalMARegressor
+from localma.errors import OutsideSampleWarning
 from studies import false_alarms, safety, shifts
 from studies.findings import NotRunError, Results
 from studies.safety_data import DATA_SETS, data_folder
@@ -167,7 +168,8 @@ def test_outside_the_band_candidates_are_as_their_shift_says():
 
 def test_far_outside_the_local_part_has_faded():
     keys = {"shift": "reversed outside", "n": 100}
-    metrics = shifts.STUDY.replicate(keys, 0, ("global", "local", "auto"))
+    with pytest.warns(OutsideSampleWarning, match="100% of the rows .* by 'x0'"):
+        metrics = shifts.STUDY.replicate(keys, 0, ("global", "local", "auto"))
     assert metrics["auto:risk"] < 1.02 * metrics["global:risk"] < metrics["local:risk"]
 
 

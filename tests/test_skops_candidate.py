@@ -17,7 +17,13 @@ from sklearn.svm import SVR
 
 from localma import LocalMAClassifier, LocalMARegressor, as_candidate, load
 from localma.candidates import SkopsCandidate, from_recipe
-from localma.errors import CandidateError, FileFormatError, InvalidInputError, UntrustedFileError
+from localma.errors import (
+    CandidateError,
+    FileFormatError,
+    InvalidInputError,
+    TrainedOnSampleWarning,
+    UntrustedFileError,
+)
 
 skops_io = pytest.importorskip("skops.io", reason="needs the extra skops")
 
@@ -133,7 +139,9 @@ def test_saved_models_come_back_whole(tmp_path: Path) -> None:
         "line": tmp_path / "line.skops",
         "forest": SkopsCandidate(tmp_path / "forest.skops", trusted=TREES),
     }
-    model = LocalMARegressor(candidates=files, gate="global").fit(X, Y)
+    model = LocalMARegressor(candidates=files, gate="global")
+    with pytest.warns(TrainedOnSampleWarning, match="80 of these 80 .* 'forest'"):
+        model.fit(X, Y)
     model.save(tmp_path / "model.localma")
     with pytest.raises(UntrustedFileError, match=r"'line', 'forest' are made from 'line.skops'"):
         load(tmp_path / "model.localma")

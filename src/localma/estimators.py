@@ -27,11 +27,17 @@ from sklearn.utils.validation import (
 
 from localma.arrow_rows import ArrowRows
 from localma.baseline import Baseline
-from localma.candidates import Pool
+from localma.candidates import CrossFitted, Pool
 from localma.candidates.given import check_same_index, with_named_classes
 from localma.candidates.labels import as_labels, check_no_label_missing
 from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import Task
+from localma.candidates.training_rows import (
+    mean_of_moved,
+    moved_rows,
+    recognised_rows,
+    spread_rows,
+)
 from localma.cautions import Caution, warn
 from localma.combine import local_average, row_losses
 from localma.errors import InvalidInputError, unknown_name
@@ -49,6 +55,7 @@ from localma.fit_checks import (
 from localma.folds import Fold, count_groups, make_folds, number_groups
 from localma.frames import (
     CONTAINERS,
+    LARGE_ROWS,
     check_names_differ,
     check_rows_and_columns,
     column_names,
@@ -62,6 +69,7 @@ from localma.frames import (
     without_mask,
 )
 from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate
+from localma.gates._support import Outside
 from localma.losses import (
     Loss,
     check_predictions,
@@ -71,11 +79,23 @@ from localma.losses import (
     is_registered,
     try_loss,
 )
+from localma.memorised import (
+    LEAST_TESTED,
+    MOST_TESTED,
+    Memory,
+    SampleLosses,
+    caution_of,
+    error_ratio,
+    is_smooth,
+)
 from localma.probes import Probes
 from localma.selection import BaselineGap, LocalityGain
 
 Array = NDArray[np.floating]
 Mask = NDArray[np.bool_]
+
+LEAST_WARNED, MOST_WARNED = 20, 256
+"""`predict` looks at so many rows, evenly spread, for rows outside the labelled sample."""
 
 GATES: dict[str, Callable[[], Gate]] = {
     "auto": ShrunkGate,
@@ -100,6 +120,8 @@ class _LocalMA(BaseEstimator):
     cautions_: tuple[Caution, ...] = ()
     constant_prediction_: Array | None = None
     probes_: Probes | None = None
+    sample_losses_: SampleLosses | None = None
+    _warned_outside = False
 
     def __init__(
         self,
@@ -148,6 +170,7 @@ class _LocalMA(BaseEstimator):
         self
         """
         before = dict(vars(self))
+        self._warned_outside = False
         try:
             return self._fit(X, y, sample_weight, predictions, groups)
         except BaseException:
@@ -171,8 +194,7 @@ class _LocalMA(BaseEstimator):
         hidden = () if pool is None else pool.prediction_columns(X)
         self.gate_features_ = GateFeatures(
             self.gate_features, hidden, raw=gate.raw_inputs, needed=gate.needs_inputs
-        )
-        self.gate_features_.fit(X, y)
+        ).fit(X, y)
         numbers = None if groups is None else number_groups(groups, len(y))
         n_groups = count_groups(numbers, sample_weight)
         in_parts = gate.reads_in_parts(len(y), n_groups)
@@ -195,11 +217,69 @@ class _LocalMA(BaseEstimator):
             judged_by["baseline"] = baseline
         self._fit_gate(gate, inputs, outputs_of_gate, targets, sample_weight, judged_by)
         self.probes_ = None if pool is None else Probes.of(X)
-        constant = baseline.learn()
-        self.constant_prediction_ = constant if np.isfinite(constant).all() else None
-        self.cautions_ = self._find_cautions(X, inputs, outputs_of_gate, baseline, numbers)
+        self._measure_sample(outputs_of_gate, baseline, numbers)
+        memorised = (
+            self._trained_on_sample(pool, X, P, y, baseline.weighing_rows)
+            if pool is not None and predictions is None
+            else ()
+        )
+        self.cautions_ = self._find_cautions(
+            X, inputs, outputs_of_gate, baseline, numbers, memorised
+        )
         warn(self.cautions_, stacklevel=4)
         return self
+
+    def _measure_sample(
+        self, outputs: Array, baseline: Baseline, groups: NDArray[np.intp] | None
+    ) -> None:
+        """Learn what new rows are compared with: the best constant, and the candidates' losses."""
+        constant = baseline.learn()
+        self.constant_prediction_ = constant if np.isfinite(constant).all() else None
+        rows = evenly_spaced(baseline.weighing_rows, LARGE_ROWS)
+        losses = [
+            row_losses(self.loss_, baseline.targets[rows], P)
+            for P in outputs[rows].swapaxes(0, 1)
+        ]
+        numbers = None if groups is None else groups[rows]
+        weight = baseline.weights_of(rows)
+        self.sample_losses_ = SampleLosses.of(np.array(losses), weight, numbers)
+
+    def _trained_on_sample(
+        self, pool: Pool, X: Any, P: Array, y: Any, used: NDArray[np.intp]
+    ) -> tuple[Caution, ...]:
+        """Name candidates that seem to have been trained on the labelled rows."""
+        if isinstance(self.gate_, EqualGate) or not is_table(X):
+            return ()  # equal weights are not learnt from the rows
+        rows = used[spread_rows(len(used), MOST_TESTED)]
+        moved, closer = moved_rows(X, rows), moved_rows(X, rows, 0.5)
+        memories = []
+        for m, (name, candidate) in enumerate(zip(pool.names, pool.candidates, strict=True)):
+            if isinstance(candidate, CrossFitted):
+                continue  # it was trained on these rows, but did not predict them
+            recognised = recognised_rows(candidate, X)
+            ratio = 1.0
+            if recognised is None and moved is not None and len(rows) >= LEAST_TESTED:
+                ratio = self._error_ratio(pool, name, moved, closer, P[rows, m], y[rows])
+            memories.append(Memory(name, len(y), recognised or 0, ratio))
+        return caution_of(memories)
+
+    def _error_ratio(
+        self, pool: Pool, name: str, moved: Any, closer: Any, at_rows: Array, y: Any
+    ) -> float:
+        """Error of a candidate around rows, over that at the rows; 1 if it cannot be told.
+
+        moved, closer : the rows moved by a step and by half a step.
+        """
+        around = mean_of_moved(pool, name, moved, self._outputs())
+        if around is None:
+            return 1.0
+        outputs, targets = self._gate_outputs(np.stack([at_rows, around], axis=1), y)
+        ratio = error_ratio(targets, outputs[:, 0], outputs[:, 1])
+        if ratio > 1.0:  # rarely, so the second question costs nothing as a rule
+            nearer = mean_of_moved(pool, name, closer, self._outputs())
+            if nearer is None or is_smooth(at_rows, around, nearer):
+                return 1.0
+        return ratio
 
     def predict_weights(self, X: Any, *, return_support: bool = False) -> Any:
         """Weight of each candidate for each row.
@@ -454,14 +534,27 @@ class _LocalMA(BaseEstimator):
         return None, 0
 
     def _find_cautions(
-        self, X: Any, inputs: Any, outputs: Array, baseline: Baseline, groups: Any
+        self,
+        X: Any,
+        inputs: Any,
+        outputs: Array,
+        baseline: Baseline,
+        groups: Any,
+        memorised: tuple[Caution, ...],
     ) -> tuple[Caution, ...]:
-        """Reasons to doubt this fit; the most serious ones first."""
+        """Reasons to doubt this fit; the most serious ones first.
+
+        memorised : what `_trained_on_sample` found. It explains why a candidate is nearly perfect,
+        so such a candidate is not named again as a leak.
+        """
         gap, where = self._beside_constant(inputs, outputs, baseline, groups)
         names = self.candidate_names_
+        explained = {name for caution in memorised for name in caution.names}
+        perfect = leaking_candidates(baseline, outputs, names)
         return (
             *worse_than_constant(gap, baseline, outputs, names, where),
-            *leaking_candidates(baseline, outputs, names),
+            *memorised,
+            *(caution for caution in perfect if not explained & set(caution.names)),
             *self._leaking_columns(X, inputs, baseline),
         )
 
@@ -533,6 +626,8 @@ class _LocalMA(BaseEstimator):
         """The localized average ``sum_m w_m(x) f_m(x)``: (n,) or (n, K)."""
         X = self._check_inputs(X, reset=False)
         inputs = self.gate_features_.transform(X)
+        if not self._warned_outside and n_rows(inputs) >= LEAST_WARNED:
+            self._warn_outside(X, inputs)
         if predictions is not None:
             check_same_index(predictions, X)
             P = self._given(predictions, n_rows(X), self._classes(None), self._outputs())
@@ -540,6 +635,17 @@ class _LocalMA(BaseEstimator):
         # The gate needs no prediction, so a candidate without a say in a row need not run on it.
         W = self.gate_.predict_weights(inputs)
         return local_average(W, self._ask(X, only=None if W.all() else W != 0))
+
+    def _warn_outside(self, X: Any, inputs: Any) -> None:
+        """Warn, once in the life of a fit, if most rows lie outside the labelled sample."""
+        if not isinstance(self.gate_, ShrunkGate) or not isinstance(inputs, np.ndarray):
+            return
+        outside = self.gate_.outside(inputs[spread_rows(len(inputs), MOST_WARNED)])
+        if outside is None or outside.share <= 0.5:
+            return
+        self._warned_outside = True
+        names = self.gate_features_.input_names(X, inputs.shape[1])
+        warn([_caution_outside(outside, names[outside.column])], stacklevel=5)
 
     def _named(self, values: Array, X: Any) -> Any:
         """Values (n, M) in the container that `set_output` asks for, columns named by candidate."""
@@ -730,6 +836,23 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         if self.loss_.name == "cross_entropy":
             return np.take_along_axis(P, observed[:, None, None], axis=2), np.ones((len(y), 1))
         return P, np.eye(len(self.classes_))[observed]
+
+
+def _caution_outside(outside: Outside, column: str) -> Caution:
+    low, high, here = (_exactly(value) for value in (outside.low, outside.high, outside.here))
+    return Caution(
+        "outside_sample",
+        f"{outside.share:.0%} of the rows to predict lie outside the labelled sample, mostly by "
+        f"{column!r}: {low} to {high} in the sample, {here} here. Local weights are not used for "
+        "such rows, but the global ones. If it only tells when a row was recorded, leave it out "
+        "of gate_features.",
+        (column,),
+    )
+
+
+def _exactly(value: float) -> str:
+    """Write a year or an id without a comma or an exponent, other numbers with four digits."""
+    return f"{value:.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:.4g}"
 
 
 def _check_rows(n_inputs: int, n_targets: int) -> None:

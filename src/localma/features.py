@@ -111,9 +111,16 @@ class GateFeatures:
         """
         if isinstance(self.transformer, TableEncoder):
             return self.transformer.by_source(inputs)
-        p = inputs.shape[1]
+        return self.input_names(X, inputs.shape[1]), inputs
+
+    def input_names(self, X: Any, n: int) -> list[str]:
+        """Names of the n inputs of the gate, by the columns of X if they come from them.
+
+        >>> GateFeatures(None, [1]).input_names(np.zeros((1, 3)), 2)
+        ['x0', 'x2']
+        """
         names = self._names_by_spec(X)
-        return (names if len(names) == p else [f"input {place}" for place in range(p)]), inputs
+        return names if len(names) == n else [f"input {place}" for place in range(n)]
 
     def _names_by_spec(self, X: Any) -> list[str]:
         """Names of what `_select` gives, as far as they can be known."""

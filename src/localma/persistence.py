@@ -38,6 +38,7 @@ from localma.gates import GATE_CLASSES
 from localma.gates._recipes import Restoring, describe_gate, restore_gate
 from localma.gates.base import arrays_below, is_number, simplex_weights
 from localma.losses import Loss, get_loss, is_registered
+from localma.memorised import SampleLosses
 from localma.probes import Recorded, check_candidates
 from localma.whole_files import write_whole
 
@@ -61,8 +62,15 @@ FIELDS: Types = {
     "notes": (dict,),
 }
 """Fields of the description and their types in JSON."""
-EVIDENCE_FIELDS: Types = {"cautions": (list,), "constant_prediction": (list, type(None))}
+EVIDENCE_FIELDS: Types = {
+    "cautions": (list,),
+    "constant_prediction": (list, type(None)),
+    "sample_losses": (dict, type(None)),
+}
 """Fields of the evidence: what the labelled sample said about the model, beside the weights."""
+
+LOSSES_FIELDS: Types = {"mean": (list,), "standard_error": (list,), "n": (int, float)}
+"""Fields of the candidates' losses on the labelled sample."""
 
 LONGEST_MESSAGE = 1_000
 """Characters of an error that `load` raises; a file could make it as long as itself."""
@@ -152,6 +160,8 @@ def load(
         model.gate_features_, model.gate_features = features, features.spec
         features.raw, features.needed = model.gate_.raw_inputs, model.gate_.needs_inputs
         _restore_pool(model, file.description, candidates, how)
+        evidence = file.description["evidence"]
+        model.sample_losses_ = _restore_losses(evidence["sample_losses"], model.candidate_names_)
         recorded = _restore_recorded(file, model.candidate_names_)
         model.probes_ = None if recorded is None else recorded.probes
         if probes and recorded is not None and model.pool_ is not None:
@@ -253,6 +263,21 @@ def _describe_evidence(model: Model) -> Json:
     return {
         "cautions": [asdict(caution) for caution in model.cautions_],
         "constant_prediction": None if constant is None else [float(c) for c in constant],
+        "sample_losses": _describe_losses(model.sample_losses_),
+    }
+
+
+def _describe_losses(losses: SampleLosses | None) -> Json | None:
+    """Losses by name; null for numbers that JSON does not have."""
+    if losses is None:
+        return None
+    columns = {"mean": losses.mean, "standard_error": losses.standard_error}
+    return {
+        "n": losses.n,
+        **{
+            name: [value if np.isfinite(value) else None for value in column.tolist()]
+            for name, column in columns.items()
+        },
     }
 
 
@@ -327,6 +352,22 @@ def _restore_caution(saved: Any) -> Caution:
 def _check_strings(values: list[Any], what: str) -> None:
     if not all(isinstance(value, str) for value in values):
         raise FileFormatError(f"The {what} must be strings; the file has {shown(values)}.")
+
+
+def _restore_losses(saved: Json | None, names: Sequence[str]) -> SampleLosses | None:
+    if saved is None:
+        return None
+    _check_fields(saved, LOSSES_FIELDS, "sample_losses")
+    M = len(names)
+    columns = [saved["mean"], saved["standard_error"]]
+    known = all(value is None or is_number(value) for column in columns for value in column)
+    if not known or any(len(column) != M for column in columns) or not saved["n"] > 0:
+        raise FileFormatError(
+            f"Losses on the sample are {M} numbers and their standard errors; received "
+            f"{shown(saved)}."
+        )
+    mean, error = (np.array(column, dtype=np.float64) for column in columns)
+    return SampleLosses(mean, error, float(saved["n"]))
 
 
 def _restore_loss(description: Json, given: Loss | None) -> Loss:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from math import floor, isfinite, log10
 from unicodedata import category
@@ -57,3 +58,13 @@ def decimals_of(size: float, digits: int = 2) -> int:
     if not isfinite(size) or size == 0:
         return digits
     return digits - 1 - floor(log10(abs(size)))
+
+
+def listed_names(names: Sequence[str]) -> str:
+    """Write names in quotes, with commas and an "and".
+
+    >>> listed_names(["a"]), listed_names(["a", "b", "c"])
+    ("'a'", "'a', 'b' and 'c'")
+    """
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} and {last}" if first else last

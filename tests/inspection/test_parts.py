@@ -253,6 +253,7 @@ def test_plain_measures_are_those_of_scikit_learn(classifier, step):
     assert local["metrics"]["rmse"]["value"] ** 2 == pytest.approx(local["loss"]["value"])
 
 
+@pytest.mark.filterwarnings("ignore::localma.errors.TrainedOnSampleWarning")
 def test_standard_errors_of_measures_are_those_of_the_bootstrap(step):
     rng = np.random.default_rng(0)
     y = step.y + rng.normal(size=100)

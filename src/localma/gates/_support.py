@@ -37,8 +37,26 @@ REACH = 10.0
 POWER = 8
 """How abruptly it falls."""
 
+LEAST_SUPPORT = 0.5
+"""Rows with less support lie outside the sample."""
+
 LEAST_TAIL = 0.02
 """Shortest tail, in standard deviations of the feature."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Rows outside of a sample, and the input in which most of them are farthest away.
+
+    share : of the rows that lie outside; column : position of the input; low, high : its range in
+    the sample; here : its median in the rows that are farthest away in it.
+    """
+
+    share: float
+    column: int
+    low: float
+    high: float
+    here: float
 
 
 @dataclass(frozen=True)
@@ -81,9 +99,29 @@ class Support:
 
     def __call__(self, X: Array) -> Array:
         """``exp(-(u / REACH)^POWER)``, u the largest excess in tails: (n, p) -> (n,)."""
+        return _support_at(self._excess(X).max(axis=1))
+
+    def outside(self, X: Array) -> Outside | None:
+        """Describe the rows of X (n, p) that lie outside; None if all lie within.
+
+        >>> support = Support.of(np.linspace(0, 1, 101)[:, None])
+        >>> support.outside(np.array([[0.5], [3.0]]))
+        Outside(share=0.5, column=0, low=0.0, high=1.0, here=3.0)
+        """
+        excess = self._excess(X)
+        rows = _support_at(excess.max(axis=1)) < LEAST_SUPPORT
+        if not rows.any():
+            return None
+        farthest = excess[rows].argmax(axis=1)
+        column = int(np.bincount(farthest).argmax())
+        here = float(np.median(X[rows][farthest == column, column]))
+        ends = float(self.low[column]), float(self.high[column])
+        return Outside(float(rows.mean()), column, *ends, here)
+
+    def _excess(self, X: Array) -> Array:
+        """Distance from the box in tails, negative within: (n, p) -> (n, p)."""
         excess = np.maximum((self.low - X) / self.low_tail, (X - self.high) / self.high_tail)
-        largest = excess.max(axis=1).clip(0.0, 1e3 * REACH)  # beyond it the power would overflow
-        return np.exp(-((largest / REACH) ** POWER))
+        return np.asarray(excess)
 
     def box(self) -> Array:
         """Ends of the box, and one over the reach beyond each, as the kernel takes them: (4, p)."""
@@ -117,6 +155,11 @@ class Fading:
 
 
 _TINY = float(np.finfo(np.float64).tiny)
+
+
+def _support_at(excess: Array) -> Array:
+    largest = excess.clip(0.0, 1e3 * REACH)  # beyond it the power would overflow
+    return np.exp(-((largest / REACH) ** POWER))
 
 
 def _pooled(tails: Array) -> Array:

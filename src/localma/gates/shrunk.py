@@ -28,7 +28,7 @@ from localma.gates._engine import evaluate
 from localma.gates._halving import HalvedPath
 from localma.gates._held_out import HeldOut, Labelled, Point, train_path
 from localma.gates._mixed import MixedGates
-from localma.gates._support import Fading, Support
+from localma.gates._support import Fading, Outside, Support
 from localma.gates._verdict import verdict
 from localma.gates.base import (
     ArrayTypes,
@@ -228,6 +228,13 @@ class ShrunkGate(Gate):
         """How much of the local part is used in each row: (n, p) -> (n,), between 0 and 1."""
         check_is_fitted(self)
         return np.ones(len(X)) if self.support_ is None else self.support_(X)
+
+    def outside(self, X: Array) -> Outside | None:
+        """Describe the rows (n, p) in which the local part is not used; None if there are none."""
+        check_is_fitted(self)
+        if self.support_ is None or not self.answer_.gates:
+            return None
+        return self.support_.outside(X)
 
     def weight_band(self, X: Array, level: float = 0.9) -> tuple[Array, Array]:
         """Band of the weights of each row and candidate: (n, p) -> two arrays (n, M).

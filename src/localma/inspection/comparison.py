@@ -17,6 +17,7 @@ from localma.inspection.control import Control, fit_control
 from localma.inspection.metrics import CLASSIFICATION, REGRESSION, measured
 from localma.inspection.observed import Model, Observed, observe
 from localma.inspection.plain import plain
+from localma.memorised import Gap, SampleLosses, caution_of_gaps, find_gaps
 from localma.selection import BaselineGap, baseline_gap, negligible
 from localma.wording import decimals_of, readable
 
@@ -95,7 +96,9 @@ def compare(seen: Observed, *, control: bool = True, random_state: int = 0) -> d
         entries.append(_control_entry(seen, judged))
     rows = [_row(seen, entry, entries[best], _model(entries)) for entry in entries]
     gap = _beside_constant(seen, _model(entries).losses)
-    cautions = _cautions(seen, gap)
+    # If a constant is better, the targets here are wrong, which explains the losses of all.
+    gaps = [] if gap is not None and gap.is_worse else _find_gaps(seen, entries)
+    cautions = [*_cautions(seen, gap), *caution_of_gaps(gaps)]
     warn((caution for caution in cautions if caution not in seen.model.cautions_), stacklevel=4)
     claim = _claim(seen, entries, best_candidate, gap)
     return plain(
@@ -108,6 +111,8 @@ def compare(seen: Observed, *, control: bool = True, random_state: int = 0) -> d
             "best_candidate": best_candidate,
             "entries": rows,
             "control": _about_control(judged, rows),
+            "gaps": [_about_gap(each) for each in gaps],
+            "mean_support": _mean_support(seen),
             "constant": _about_constant(seen, gap),
             "cautions": [asdict(caution) for caution in cautions],
             "claim": claim,
@@ -156,7 +161,7 @@ def _claim(
 ) -> str:
     """What the model is worth; nothing if a constant does as well."""
     if gap is None or not gap.is_idle:
-        return _sentence(seen, entries, best_candidate)
+        return " ".join([_sentence(seen, entries, best_candidate), *_support_in_words(seen)])
     if gap.is_worse:
         return "No gain is claimed."
     return (
@@ -164,6 +169,38 @@ def _claim(
         f"{readable(gap.risk)}, and that of {seen.baseline.name} of the labelled sample is "
         f"{readable(gap.baseline_risk)}. No gain is claimed."
     )
+
+
+def _find_gaps(seen: Observed, entries: list[Entry]) -> list[Gap]:
+    """Candidates whose loss here is larger than on the labelled sample, beyond chance."""
+    sample = seen.model.sample_losses_
+    if sample is None:
+        return []
+    losses = np.array([entry.losses for entry in entries if entry.kind == "candidate"])
+    return find_gaps(seen.names, sample, SampleLosses.of(losses, seen.sample_weight, seen.groups))
+
+
+def _about_gap(gap: Gap) -> dict[str, Any]:
+    return {
+        "name": gap.name,
+        "sample": measured(gap.sample),
+        "here": measured(gap.here),
+        "is_apart": gap.is_apart,
+        "sentence": str(gap),
+    }
+
+
+def _mean_support(seen: Observed) -> float | None:
+    """Mean support of the rows; None if no local part could fade."""
+    gate = seen.model.gate_
+    if not isinstance(gate, ShrunkGate) or gate.support_ is None or not gate.answer_.gates:
+        return None
+    return float(seen.mean(seen.support))
+
+
+def _support_in_words(seen: Observed) -> list[str]:
+    support = _mean_support(seen)
+    return [] if support is None else [f"Mean support of the rows: {support:.2f}."]
 
 
 def make_entries(seen: Observed) -> list[Entry]:
@@ -305,7 +342,7 @@ def _control_in_words(control: dict[str, Any], model: dict[str, Any]) -> str:
 
 
 def _sentence(seen: Observed, entries: list[Entry], best_candidate: int) -> str:
-    """The model against the best candidate and the global weights, in words."""
+    """The model compared with the best candidate and the global weights, in words."""
     model = _model(entries)
     risk, error = _mean(seen, model.losses)
     candidate = entries[best_candidate]

@@ -35,12 +35,15 @@ order, and "n_others" is 42, or 0 where everybody is named.
                              n_fitted},
                    constant: None with less than 10 rows, or if an earlier version fitted, else
                              {name, prediction: [K], loss, to_model, is_idle, is_worse},
+                   gaps: [{name, sample, here: {value, standard_error}, is_apart, sentence}],
+                   mean_support: float | None if the weights are constant,
                    cautions: [{kind, sentence, names}], claim,
                    sentence: the cautions, then the claim}
                   `kind` tells "equal", "global", "local" (the model itself) and "control" apart
                   from candidates of the same name; differences are this entry's loss minus that
                   of the best or of the model, paired by row, so positive is worse. Metrics are
-                  rmse, mae, r2 or accuracy, log_loss, brier. Standard errors, here and in
+                  rmse, mae, r2 or accuracy, log_loss, brier. `gaps` are candidates whose loss here
+                  is clearly larger than on the labelled sample. Standard errors, here and in
                   region_errors and reliability, are between groups where there are such.
                   `constant` is the best constant prediction of the labelled sample (mean, median,
                   shares of the classes), on these rows: "is_idle" if the model is not better,
