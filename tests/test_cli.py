@@ -25,7 +25,7 @@ from typer.testing import CliRunner  # noqa: E402
 
 from localma import Column, LocalMAClassifier, LocalMARegressor, load  # noqa: E402
 from localma.cli import app  # noqa: E402
-from localma.cli.times import later_folds  # noqa: E402
+from localma.cli.times import in_row_order, later_folds  # noqa: E402
 from localma.errors import InvalidInputError  # noqa: E402
 from localma.imports import import_object, modules_beside  # noqa: E402
 from localma.tables import files  # noqa: E402
@@ -1924,3 +1924,100 @@ def test_inspect_takes_hostile_descriptions(tmp_path):
         shown = call("inspect", path).stdout
         assert not {"\x1b", "\x9b", "\u202e"} & set(shown + call("inspect", path, "--json").stdout)
         assert len(shown) < 20_000
+
+
+def with_year(table):
+    """The same rows with a year that rises, as in a table that grows at its end."""
+    years = 2015 + 6 * np.arange(len(table)) // len(table)
+    return table.append_column("year", pa.array(years))
+
+
+def fit_in(folder, table, *options):
+    csv.write_csv(table, folder / "t.csv")
+    out = folder / "m.localma"
+    arguments = ["fit", folder / "t.csv", "--target", "rent", "--predictions", "pred_*"]
+    words = call(*arguments, "--out", out, *options).output.replace("\n", " ")
+    seen = [column.name for column in load(out).gate_features_.transformer.columns_]
+    return words, seen
+
+
+def test_numbers_that_follow_the_rows_are_left_out_and_named(tmp_path):
+    table = with_year(make_table(120).select(["area", "pred_north", "pred_south", "rent"]))
+    words, seen = fit_in(tmp_path, table, "--gate", "global")
+    assert seen == ["area"]
+    assert "does not see 'year': its values follow the order of the rows" in words
+    assert "name the columns by --features" in words
+    _, seen = fit_in(tmp_path, table, "--gate", "global", "--features", "year,area")
+    assert seen == ["year", "area"]
+
+
+def test_a_table_sorted_by_its_only_column_keeps_it(tmp_path):
+    table = make_table(60).select(["area", "pred_north", "pred_south", "rent"]).sort_by("area")
+    _, seen = fit_in(tmp_path, table, "--gate", "global")
+    assert seen == ["area"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([*range(30)], True),
+        ([*range(30, 0, -1)], True),
+        ([k / 3 for k in range(30)], True),
+        ([None, *range(29)], True),
+        ([0] * 15 + [1] * 15, False),
+        ([*range(19)], False),
+        ([*range(29), 0], False),
+        ([str(k) for k in range(10, 40)], False),
+        ([3] * 30, False),
+    ],
+)
+def test_which_numbers_follow_the_rows(values, expected):
+    assert bool(in_row_order(pa.table({"x": values}), ["x"])) == expected
+
+
+def test_evaluate_asks_about_a_gap_and_tells_the_support(inside, tmp_path):
+    words = " ".join(call("evaluate", "rent.localma", "test.csv", "--no-control").output.split())
+    assert "Mean support of the rows: 1.00." in words
+    assert "Was it trained" not in words
+    rng = np.random.default_rng(0)
+    table = make_table(300)
+    rent = table["rent"].to_numpy()
+    memorised = table.append_column("pred_forest", pa.array(rent + rng.normal(0, 300, 300)))
+    fit_in(tmp_path, memorised, "--gate", "global")
+    table = make_table(300, seed=1)
+    rent = table["rent"].to_numpy()
+    new = table.append_column("pred_forest", pa.array(rent + rng.normal(0, 900, 300)))
+    csv.write_csv(new, tmp_path / "new.csv")
+    arguments = ["evaluate", tmp_path / "m.localma", tmp_path / "new.csv", "--no-control"]
+    told = call(*arguments)
+    words = " ".join(told.stdout.split())
+    assert "pred_forest: " in words
+    assert "here. Was it trained on them?" in words
+    assert not told.stderr
+    (gap,) = json.loads(call(*arguments, "--json").stdout)["gaps"]
+    assert gap["name"] == "pred_forest"
+
+
+@pytest.mark.parametrize("gate", ["global", "auto"])
+def test_fit_names_a_model_that_was_trained_on_the_table(folder, tmp_path, gate):
+    (tmp_path / "memorising.py").write_text(
+        "import numpy as np\n"
+        "from sklearn.tree import DecisionTreeRegressor\n"
+        "import pyarrow.csv as csv\n"
+        f"train = csv.read_csv({str(folder / 'train.csv')!r})\n"
+        "area = np.asarray(train['area'])[:, None]\n"
+        "tree = DecisionTreeRegressor(random_state=0).fit(area, np.asarray(train['rent']))\n"
+        "def predict(table):\n"
+        "    return tree.predict(np.asarray(table['area'])[:, None])\n"
+    )
+    (tmp_path / "pool.toml").write_text(
+        '[tree]\nimport = "memorising:predict"\n[south]\ncolumn = "pred_south"\n'
+    )
+    fitted = program(
+        "fit", folder / "train.csv", "--target", "rent", "--models", tmp_path / "pool.toml",
+        "--features", "area", "--out", tmp_path / "m.localma", "--trust", "--gate", gate,
+    )  # fmt: skip
+    assert fitted.returncode == 0, fitted.stderr
+    words = " ".join(fitted.stdout.split())
+    assert words.count("'tree' seems to have been trained on the labelled rows") == 1
+    assert not fitted.stderr

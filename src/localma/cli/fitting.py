@@ -32,7 +32,7 @@ from localma.cli.roles import Roles, column_candidates
 from localma.cli.showing import note_cautions, print_json, say, share, show_table
 from localma.cli.tables import check_once, labelled, no_column, split_names, weights_of
 from localma.cli.tasks import check_loss, classes_of
-from localma.cli.times import check_times, later_folds
+from localma.cli.times import FOLLOWS_ROWS, check_times, in_row_order, later_folds
 from localma.encoding import TableEncoder
 from localma.errors import CandidateError, InvalidInputError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
@@ -254,7 +254,7 @@ def _fit(
 
     Gives what the gate could see and does not, and why.
     """
-    encoder = TableEncoder(roles.seen_by_gate(table.column_names)).fit(table)
+    encoder = _encoder(table, roles)
     seen = [column.name for column in encoder.columns_]
     if not seen and encoder.left_out_ and GATES[str(model.gate)]().needs_inputs:
         reasons = "; ".join(f"{name!r}, {why}" for name, why in encoder.left_out_.items())
@@ -280,6 +280,17 @@ def _fit(
             "of one model; rename them where they are models.)"
         ) from error
     return encoder.left_out_
+
+
+def _encoder(table: Any, roles: Roles) -> TableEncoder:
+    """Encode what the gate may see; without --features, no numbers that follow the row order."""
+    encoder = TableEncoder(roles.seen_by_gate(table.column_names)).fit(table)
+    ordered = in_row_order(table, [column.name for column in encoder.columns_])
+    if roles.features is not None or len(ordered) == len(encoder.columns_):
+        return encoder  # asked for, or better than no column at all
+    encoder.columns_ = [column for column in encoder.columns_ if column.name not in ordered]
+    encoder.left_out_ |= dict.fromkeys(ordered, FOLLOWS_ROWS)
+    return encoder
 
 
 def _weights(table: Any, name: str) -> Any:

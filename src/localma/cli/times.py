@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,37 @@ from sklearn.model_selection import TimeSeriesSplit
 from localma._optional import optional
 from localma.cli.app import wrong_call
 from localma.folds import Fold
+
+LEAST_ORDERED = 20
+"""With fewer rows, numbers may come in order by chance."""
+
+FOLLOWS_ROWS = (
+    "its values follow the order of the rows, so later rows would lie outside the sample; to keep "
+    "it, name the columns by --features"
+)
+
+
+def in_row_order(table: Any, names: Sequence[str]) -> list[str]:
+    """Columns of numbers that rise or fall with the rows, as a year or an id does.
+
+    >>> import pyarrow
+    >>> year = [2015 + row // 10 for row in range(30)]
+    >>> table = pyarrow.table({"year": year, "area": [row % 7 for row in range(30)]})
+    >>> in_row_order(table, ["year", "area"])
+    ['year']
+    """
+    return [name for name in names if _follows_rows(table[name])]
+
+
+def _follows_rows(column: Any) -> bool:
+    kinds = optional("pyarrow.types", extra="cli")
+    if not (kinds.is_integer(column.type) or kinds.is_floating(column.type)):
+        return False
+    values = np.asarray(column.drop_null().to_numpy(), dtype=np.float64)
+    steps = np.diff(values[np.isfinite(values)])
+    if len(steps) < LEAST_ORDERED - 1 or np.count_nonzero(steps) < 2:
+        return False  # of two values, later rows will have one
+    return bool((steps >= 0).all() or (steps <= 0).all())
 
 
 def check_times(column: Any, name: str) -> None:
