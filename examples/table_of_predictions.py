@@ -1,4 +1,4 @@
-"""A table with a column per model: who is trusted where, without any model at hand."""
+"""A table with a column per model: who is trusted where, without any model. Needs pandas."""
 
 import numpy as np
 import pandas as pd

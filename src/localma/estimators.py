@@ -237,8 +237,7 @@ class _LocalMA(BaseEstimator):
         self.constant_prediction_ = constant if np.isfinite(constant).all() else None
         rows = evenly_spaced(baseline.weighing_rows, LARGE_ROWS)
         losses = [
-            row_losses(self.loss_, baseline.targets[rows], P)
-            for P in outputs[rows].swapaxes(0, 1)
+            row_losses(self.loss_, baseline.targets[rows], P) for P in outputs[rows].swapaxes(0, 1)
         ]
         numbers = None if groups is None else groups[rows]
         weight = baseline.weights_of(rows)
