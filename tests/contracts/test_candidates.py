@@ -964,7 +964,7 @@ GOOD = {
 @pytest.mark.parametrize(
     ("recipe", "words"),
     [
-        ({"kind": "functio"}, r"Unknown kind of candidate 'functio'; did you mean 'function'\?"),
+        ({"kind": "functio"}, r"Unknown kind of candidate 'functio'; known: .*'function'"),
         ("function", r"Unknown kind of candidate None"),
         ({"kind": "column"}, r"The recipe of a column must have the fields \['classes', 'columns'"),
         (GOOD | {"more": 1}, r"The recipe of a function must have the fields .*'more'"),
