@@ -458,6 +458,7 @@ def test_another_network_is_refused():
         clone(fitted).restore(fitted.arrays() | {"size": np.zeros(2)})
 
 
+@pytest.mark.filterwarnings("ignore::localma.errors.WorseThanConstantWarning")  # of a toy
 def test_weights_file_is_a_recipe_and_must_stay(tmp_path):
     from safetensors.torch import save_file
 

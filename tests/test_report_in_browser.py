@@ -22,6 +22,8 @@ DRIVER = shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(DRIVER is None, reason="needs chromedriver, from Debian's chromium-driver"),
+    # The toys are exact: a candidate may be the target.
+    pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning"),
 ]
 SWITCHES = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 PHONE = 360
