@@ -171,6 +171,8 @@ def main() -> None:
     print(tally.summary())
     for name in tally.findings:
         print(f"stored in {arguments.out}: {name}")
+    if tally.total == 0:
+        sys.exit("No file was tried: the time ended while the models were fitted. Give more.")
     sys.exit(bool(tally.findings))
 
 
