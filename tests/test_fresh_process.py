@@ -238,14 +238,17 @@ class Finder:
         if name == "localma.gates._kernel" and moment == "compiling":
             threading.Timer(1.0, send).start()
 
-def wait_for_threads():
-    while not any("ThreadPoolExecutor" in thread.name for thread in threading.enumerate()):
-        time.sleep(0.002)
-    send()
+plain_start = threading.Thread.start
+
+def start(thread):
+    plain_start(thread)
+    if "ThreadPoolExecutor" in thread.name:
+        threading.Thread.start = plain_start
+        send()
 
 sys.meta_path.insert(0, Finder())
 if moment == "in threads":
-    threading.Thread(target=wait_for_threads, daemon=True).start()
+    threading.Thread.start = start
 """
 """Python runs it before anything else; the process then sends a signal to itself at a moment."""
 
