@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.combine import local_average, row_losses, softmax
+from localma.equations import local_average, row_losses, softmax
 from localma.losses import Loss, cross_entropy, squared_error
 
 Array = NDArray[np.floating]

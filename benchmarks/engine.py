@@ -16,7 +16,7 @@ from benchmarks.data import Problem, Sample, regression
 from benchmarks.peers import Peer, PeerError
 from benchmarks.report import Report, Row
 from benchmarks.timing import PAUSE, Timing, interleave
-from localma.combine import softmax
+from localma.equations import softmax
 from localma.gates import MLPGate
 from localma.gates._engine import block_size, compile_loss, in_threads, train
 from localma.gates._packing import check_data, pack

@@ -25,7 +25,7 @@ from benchmarks.peers import Peer, PeerError
 from benchmarks.report import Report, Row
 from benchmarks.timing import PAUSE, interleave
 from localma import LocalMAClassifier, LocalMARegressor
-from localma.combine import local_average
+from localma.equations import local_average
 from localma.gates import Gate, MLPGate, ShrunkGate
 
 Array = NDArray[np.floating]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.data import Sample
-from localma.combine import local_average, softmax
+from localma.equations import local_average, softmax
 from localma.gates import MLPGate, ShrunkGate
 from localma.gates._engine import block_size
 from localma.gates._minibatch import batch_steps

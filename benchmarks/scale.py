@@ -16,7 +16,7 @@ from benchmarks.auto import auto_risks, fit_auto
 from benchmarks.data import Sample, regression
 from benchmarks.report import Report, Row
 from benchmarks.timing import PAUSE, interleave
-from localma.combine import global_average
+from localma.equations import global_average
 from localma.gates import GlobalGate
 
 Array = NDArray[np.floating]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.combine import local_average, softmax
+from localma.equations import local_average, softmax
 from localma.losses import get_loss
 from studies.drawing import draw_lines, save, subplots
 from studies.findings import Finding, NotRunError, Results, decreasing, log_log_slope

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from localma.selection import few_blocks
+from localma.evidence import few_blocks
 from studies.findings import NotDecidedError, NotRunError, Results, standard_error
 from studies.markdown import table
 

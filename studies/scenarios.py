@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.combine import local_average, softmax
+from localma.equations import local_average, softmax
 
 Array = NDArray[np.floating]
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.combine import local_average
+from localma.equations import local_average
 from localma.gates import GlobalGate, MLPGate
 from localma.gates.theory import theorem_architecture
 from localma.losses import squared_error

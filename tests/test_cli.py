@@ -815,7 +815,7 @@ def test_a_column_that_is_not_there(folder, tmp_path):
 
 def test_an_unexpected_error_is_a_sentence(folder, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
-        "import localma.persistence as p\n"
+        "import localma.model_file as p\n"
         "def load(*a, **k): raise ZeroDivisionError('by zero')\n"
         "p.load = load\n"
     )

@@ -29,8 +29,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from localma import Column, CrossFitted, LocalMAClassifier, LocalMARegressor, as_candidate, load
-from localma.combine import local_average
 from localma.encoding import TableEncoder
+from localma.equations import local_average
 from localma.errors import CandidateError, InvalidInputError, OutsideSampleWarning
 from localma.gates import GlobalGate, MLPGate, ShrunkGate
 from localma.losses import Loss

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from localma import LocalMAClassifier, LocalMARegressor, load
-from localma.combine import local_average, softmax
+from localma.equations import local_average, softmax
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates import EqualGate, GlobalGate, MLPGate, ShrunkGate
 from localma.gates._engine import evaluate

@@ -16,11 +16,11 @@ from sklearn.tree import DecisionTreeRegressor
 from localma import LocalMAClassifier, LocalMARegressor, TableEncoder, as_candidate, load
 from localma.baseline import Baseline
 from localma.errors import LeakageWarning, LocalMAWarning, WorseThanConstantWarning
+from localma.evidence import BaselineGap, LocalityGain, baseline_gap
 from localma.fit_checks import over_constant, tells_classes, tells_number
 from localma.gates import MLPGate, ShrunkGate
 from localma.inspection import evaluate, summarize
 from localma.losses import LOSSES, Interval, Loss, get_loss
-from localma.selection import BaselineGap, LocalityGain, baseline_gap
 
 GATES = ["auto", "equal", "global", MLPGate(n_steps=100)]
 

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from localma.combine import empirical_risk, global_average
+from localma.equations import empirical_risk, global_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates._blas_threads import one_blas_thread
 from localma.gates._row_blocks import RowBlocks

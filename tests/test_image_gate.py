@@ -23,7 +23,7 @@ from localma.backbones.augment import Augmentation  # noqa: E402
 from localma.backbones.gate_networks import NetworkSpec  # noqa: E402
 from localma.backbones.images import ImageRows  # noqa: E402
 from localma.candidates.cache import cache_info  # noqa: E402
-from localma.combine import local_average  # noqa: E402
+from localma.equations import local_average  # noqa: E402
 from localma.errors import (  # noqa: E402
     FileFormatError,
     InvalidInputError,

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import memory
 from localma import Column, LocalMARegressor, load
 from localma.arrow_rows import ArrowRows
-from localma.combine import local_average
+from localma.equations import local_average
 from localma.errors import InvalidInputError
 from localma.folds import make_folds
 from localma.frames import LARGE_ROWS, drop_columns

@@ -14,20 +14,20 @@ LAYERS = [
     {"errors", "cautions", "_optional", "_torchvision", "_transformers", "progress"}
     | {"whole_files", "wording", "_signals", "_threads"},
     {"array_file"},
-    {"frames", "arrow_rows", "imports", "folds", "losses", "selection", "backbones"},
+    {"frames", "arrow_rows", "imports", "folds", "losses", "evidence", "backbones"},
     {"encoding", "tables"},
-    {"combine", "candidates", "features", "baseline", "fit_checks", "probes", "memorised"},
+    {"equations", "candidates", "features", "baseline", "fit_checks", "probes", "memorised"},
     {"gates"},
     {"estimators"},
-    {"inspection", "persistence", "onnx_export"},
+    {"inspection", "model_file", "onnx_export"},
     {"demo", "report"},
     {"cli"},
     {"__main__"},
 ]
 LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer}
-# The method `save` of an estimator is sugar for `persistence.save`, imported when it is called.
-ALLOWED = {("estimators", "persistence")}
-STRANGERS = {("candidates", "losses"), ("candidates", "combine"), ("candidates", "gates")}
+# The method `save` of an estimator is sugar for `model_file.save`, imported when it is called.
+ALLOWED = {("estimators", "model_file")}
+STRANGERS = {("candidates", "losses"), ("candidates", "equations"), ("candidates", "gates")}
 
 
 def modules():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from localma.combine import empirical_risk, global_average, local_average
+from localma.equations import empirical_risk, global_average, local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates import GlobalGate, Job, MLPGate
 from localma.gates._engine import block_size, compile_loss, train

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localma import LocalMAClassifier, LocalMARegressor, as_candidate, export_onnx, load
-from localma.combine import local_average
+from localma.equations import local_average
 from localma.errors import InvalidInputError
 from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate, TorchGate
 from localma.losses import get_loss

@@ -10,14 +10,14 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold, ShuffleSplit, TimeSeriesSplit
 
 from localma import CrossFitted, LocalMAClassifier, LocalMARegressor, load
-from localma.combine import local_average
+from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError
+from localma.evidence import locality_gain, smallest_risk
 from localma.folds import make_folds, number_groups
 from localma.gates import EqualGate, GlobalGate, MLPGate, ShrunkGate
 from localma.gates._held_out import HeldOut, Labelled
 from localma.gates._support import Support
 from localma.losses import squared_error
-from localma.selection import locality_gain, smallest_risk
 
 LOSS = squared_error()
 

@@ -14,7 +14,7 @@ pytest.importorskip("accelerate")
 pytest.importorskip("transformers")
 
 from localma import LocalMAClassifier, LocalMARegressor, as_candidate, load  # noqa: E402
-from localma.combine import local_average  # noqa: E402
+from localma.equations import local_average  # noqa: E402
 from localma.errors import FileFormatError, InvalidInputError, UntrustedFileError  # noqa: E402
 from localma.gates import Job, MLPGate, ShrunkGate, TextGate  # noqa: E402
 from localma.losses import squared_error  # noqa: E402

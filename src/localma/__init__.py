@@ -8,8 +8,8 @@ from localma.candidates import Cached, Column, CrossFitted, as_candidate
 from localma.encoding import TableEncoder
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.gates._engine import warm_up
+from localma.model_file import load
 from localma.onnx_export import export_onnx
-from localma.persistence import load
 
 __version__ = "0.1.0"
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from localma.combine import row_losses
+from localma.equations import row_losses
 from localma.losses import Loss, is_registered
 
 Array = NDArray[np.floating]

@@ -39,8 +39,9 @@ from localma.candidates.training_rows import (
     spread_rows,
 )
 from localma.cautions import Caution, warn
-from localma.combine import local_average, row_losses
+from localma.equations import local_average, row_losses
 from localma.errors import InvalidInputError, unknown_name
+from localma.evidence import BaselineGap, LocalityGain
 from localma.features import GateFeatures, refuse_dates
 from localma.fit_checks import (
     CHECKED_OBJECTS,
@@ -89,7 +90,6 @@ from localma.memorised import (
     is_smooth,
 )
 from localma.probes import Probes
-from localma.selection import BaselineGap, LocalityGain
 
 Array = NDArray[np.floating]
 Mask = NDArray[np.bool_]
@@ -351,7 +351,7 @@ class _LocalMA(BaseEstimator):
         probes : whether to save what each candidate predicts for 16 made-up inputs, by which
             `load` recognises it.
         """
-        from localma.persistence import save
+        from localma.model_file import save
 
         save(self, path, probes=probes)
 

@@ -14,9 +14,9 @@ from scipy.stats import rankdata
 
 from localma.baseline import Baseline
 from localma.cautions import Caution
-from localma.combine import row_losses
+from localma.equations import row_losses
+from localma.evidence import BaselineGap, baseline_gap
 from localma.losses import PROBABILITY
-from localma.selection import BaselineGap, baseline_gap
 from localma.wording import readable
 
 Array = NDArray[np.floating]

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from localma.cautions import Caution
+from localma.evidence import effective_number, mean_and_error
 from localma.folds import count_groups
-from localma.selection import effective_number, mean_and_error
 from localma.wording import listed_names, readable
 
 Array = NDArray[np.floating]

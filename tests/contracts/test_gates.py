@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.base import clone
 
-from localma.combine import local_average
+from localma.equations import local_average
 from localma.folds import make_folds
 from localma.gates import (
     EqualGate,

@@ -40,7 +40,7 @@ from localma.folds import DEFAULT_FOLDS
 from localma.frames import positions_of
 from localma.inspection.plain import plain
 from localma.losses import Loss
-from localma.persistence import Model, save
+from localma.model_file import Model, save
 from localma.tables.columns import Known
 from localma.tables.files import TableReader, open_table
 from localma.tables.remarks import TableFileError

@@ -12,7 +12,7 @@ from localma.candidates import needs_trust
 from localma.cli.app import AsJson, ModelFile
 from localma.cli.showing import print_json
 from localma.errors import FileFormatError
-from localma.persistence import inspect as read_description
+from localma.model_file import inspect as read_description
 from localma.wording import printable
 
 MOST_NAMES = 20

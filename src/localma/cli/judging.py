@@ -51,7 +51,7 @@ from localma.estimators import LocalMARegressor
 from localma.inspection import evaluate as compare_all
 from localma.inspection import explain as explain_row
 from localma.inspection import summarize
-from localma.persistence import Model
+from localma.model_file import Model
 from localma.tables.columns import Known
 from localma.tables.files import TableReader, open_table
 from localma.tables.text import TextOptions

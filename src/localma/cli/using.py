@@ -37,7 +37,7 @@ from localma.estimators import LocalMAClassifier
 from localma.frames import take_rows
 from localma.gates import ShrunkGate
 from localma.imports import modules_beside
-from localma.persistence import Model, load
+from localma.model_file import Model, load
 from localma.progress import bar
 from localma.tables.columns import Known
 from localma.tables.files import STANDARD, TableReader, open_table, writing

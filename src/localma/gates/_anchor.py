@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.combine import empirical_risk, global_average
+from localma.equations import empirical_risk, global_average
 from localma.gates.global_ import GlobalGate
 from localma.losses import Loss
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.combine import global_average, row_losses
+from localma.equations import global_average, row_losses
 from localma.errors import InvalidInputError
 from localma.gates._anchor import loss_scale
 from localma.gates._engine import in_threads

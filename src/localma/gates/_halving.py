@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from localma.combine import row_losses
+from localma.equations import row_losses
+from localma.evidence import fold_overlap
 from localma.folds import Fold
 from localma.gates._chunks import Chunks, Table, large_anchor
 from localma.gates._engine import compile_loss
@@ -28,7 +29,6 @@ from localma.gates._held_out import (
 )
 from localma.gates._minibatch import BatchTraining, advance
 from localma.gates.mlp import MLPGate, begin, chunks_for
-from localma.selection import fold_overlap
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from localma.arrow_rows import ArrowRows
 from localma.baseline import Baseline
-from localma.combine import local_average, row_losses
+from localma.equations import local_average, row_losses
+from localma.evidence import Rule, effective_number, fold_overlap, once_a_row
 from localma.folds import Fold, count_groups
 from localma.frames import LARGE_ROWS, take_rows
 from localma.gates.base import Gate, Job
 from localma.gates.global_ import GlobalGate
 from localma.losses import Loss
-from localma.selection import Rule, effective_number, fold_overlap, once_a_row
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]

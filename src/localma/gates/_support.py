@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.combine import softmax
+from localma.equations import softmax
 from localma.frames import LARGE_ROWS
 from localma.gates._extremes import outermost
 

@@ -18,7 +18,7 @@ from accelerate.utils import send_to_device
 from numpy.typing import NDArray
 from torch import nn
 
-from localma.combine import empirical_risk, local_average, softmax
+from localma.equations import empirical_risk, local_average, softmax
 from localma.errors import InvalidInputError
 from localma.gates._anchor import floored
 from localma.gates._packing import off_target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isnan
 
-from localma.selection import LocalityGain
+from localma.evidence import LocalityGain
 from localma.wording import readable
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
-from localma.combine import local_average
+from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError, unknown_name
 from localma.folds import Fold
 from localma.frames import take_rows, without_mask

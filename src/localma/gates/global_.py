@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from localma.combine import global_average
+from localma.equations import global_average
 from localma.errors import InvalidInputError
 from localma.folds import Fold
 from localma.gates._blas_threads import one_blas_thread

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from localma._optional import optional
-from localma.combine import softmax
+from localma.equations import softmax
 from localma.errors import InvalidInputError
 from localma.folds import Fold
 from localma.frames import n_rows

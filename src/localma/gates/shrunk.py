@@ -19,8 +19,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from localma.baseline import Baseline
-from localma.combine import local_average
+from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError
+from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row
 from localma.folds import Fold, make_folds, number_groups
 from localma.frames import LARGE_ROWS
 from localma.gates._anchor import WEIGHT_FLOOR
@@ -46,7 +47,6 @@ from localma.gates.base import (
 )
 from localma.gates.mlp import MLPGate
 from localma.losses import Loss
-from localma.selection import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row
 
 Array = NDArray[np.floating]
 

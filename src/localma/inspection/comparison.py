@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma.cautions import Caution, warn
-from localma.combine import global_average, row_losses
+from localma.equations import global_average, row_losses
 from localma.errors import InvalidInputError
+from localma.evidence import BaselineGap, baseline_gap, negligible
 from localma.fit_checks import LEAST_ROWS, worse_than_constant
 from localma.gates import EqualGate, GlobalGate, ShrunkGate
 from localma.inspection.control import Control, fit_control
@@ -18,7 +19,6 @@ from localma.inspection.metrics import CLASSIFICATION, REGRESSION, measured
 from localma.inspection.observed import Model, Observed, observe
 from localma.inspection.plain import plain
 from localma.memorised import Gap, SampleLosses, caution_of_gaps, find_gaps
-from localma.selection import BaselineGap, baseline_gap, negligible
 from localma.wording import decimals_of, readable
 
 Array = NDArray[np.floating]

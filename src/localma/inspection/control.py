@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from localma.combine import local_average
+from localma.equations import local_average
 from localma.folds import make_folds
 from localma.gates import Gate, ShrunkGate
 from localma.inspection.observed import Observed

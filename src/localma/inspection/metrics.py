@@ -1,7 +1,7 @@
 """Plain measures of prediction that everybody knows, each with its standard error.
 
 A standard error comes from the rows: that of the mean of a row's influence on the measure; see
-`localma.selection.mean_and_error`, which takes the groups that rows belong to.
+`localma.evidence.mean_and_error`, which takes the groups that rows belong to.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from localma.evidence import mean_and_error
 from localma.losses import cross_entropy
-from localma.selection import mean_and_error
 
 Array = NDArray[np.floating]
 Groups = NDArray[np.intp] | None

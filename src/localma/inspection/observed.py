@@ -16,15 +16,15 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 from localma.baseline import Baseline
 from localma.candidates.given import check_same_index
 from localma.candidates.labels import check_no_label_missing, listed, unknown_classes
-from localma.combine import global_average, local_average, row_losses
+from localma.equations import global_average, local_average, row_losses
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
+from localma.evidence import mean_and_error
 from localma.folds import count_groups, number_groups
 from localma.frames import n_rows, take_rows, unmasked, without_mask
 from localma.gates import ShrunkGate
 from localma.inspection.columns import Feature, read_features
 from localma.losses import check_predictions, check_targets
-from localma.selection import mean_and_error
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]

@@ -564,7 +564,7 @@ class TestChecksum:
         path = tmp_path / "model.localma"
         columns.save(path)
         content = path.read_bytes()
-        assert localma.persistence.inspect(path).sha256 == array_file.read(path).sha256
+        assert localma.model_file.inspect(path).sha256 == array_file.read(path).sha256
         places = range(0, len(content), 7)
         for place in places:
             damaged = bytearray(content)

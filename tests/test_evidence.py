@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from localma.gates._verdict import verdict
-from localma.selection import (
+from localma.evidence import (
     RULES,
     LocalityGain,
     exponential_weights,
@@ -20,6 +19,7 @@ from localma.selection import (
     one_standard_error,
     smallest_risk,
 )
+from localma.gates._verdict import verdict
 
 
 def test_exponential_weights_by_hand():
