@@ -421,18 +421,16 @@ class _LocalMA(BaseEstimator):
         own = gate.get_params(deep=False).get("cv")
         classification = self._task == "classification"
         cv = self.cv if own is None else own
-        only_first = (
-            isinstance(gate, ShrunkGate)
-            and gate.holds_out(len(y), n_groups)
-            and not (pool is not None and pool.has_own_models)
-        )
+        most = None
+        if isinstance(gate, ShrunkGate) and not (pool is not None and pool.has_own_models):
+            most = gate.judging_folds(len(y), n_groups)
         return make_folds(
             cv,
             y,
             groups,
             classification=classification,
             random_state=random,
-            only_first=only_first,
+            most=most,
         )
 
     def _check_inputs(self, X: Any, *, reset: bool, gate: Gate | None = None) -> Any:

@@ -26,14 +26,14 @@ def make_folds(
     *,
     classification: bool = False,
     random_state: Any = None,
-    only_first: bool = False,
+    most: int | None = None,
 ) -> list[Fold]:
     """Split rows into (train, test) pairs; the test parts need not cover every row.
 
     An integer means shuffled folds: stratified by label for classification, by whole groups
     where `groups` are given. None means five of them. A splitter or an iterable of pairs (numbers
-    of rows, or masks) is taken as it is. With `only_first` no more than the first pair is made: of
-    ten million rows each pair takes 80 megabytes.
+    of rows, or masks) is taken as it is. At most `most` pairs are made: of ten million rows
+    each pair takes 80 megabytes.
 
     >>> [test.tolist() for train, test in make_folds(2, np.arange(4), random_state=0)]
     [[2, 3], [0, 1]]
@@ -52,7 +52,7 @@ def make_folds(
     pairs = cv.split(np.empty((n, 0)), y, groups)
     folds = [
         (_as_rows(train, n, place), _as_rows(test, n, place))
-        for place, (train, test) in enumerate(islice(pairs, 1 if only_first else None))
+        for place, (train, test) in enumerate(islice(pairs, most))
     ]
     if not own:  # ours are known to be disjoint
         for place, (train, test) in enumerate(folds):

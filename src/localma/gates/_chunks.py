@@ -1,10 +1,13 @@
-"""A large sample as mini-batch training reads it: in chunks, in a random order, one at a time.
+"""A labelled sample as training reads it: packed in chunks of blocks, in a random order.
 
-Inputs may lie in mapped memory or in Arrow's columns. They are read in runs of neighbouring rows,
-taken at random from everywhere; the rows of a chunk are shuffled once more. So a chunk is a
-random part of the sample though a disk is read nearly in order, and nothing of the size of
-the sample is made but the order of its runs. Where the packed chunks are small enough together,
-they are kept.
+Rows are float32, in blocks, the row innermost within a block. Inputs may lie in mapped memory or
+in Arrow's columns. They are read in runs of neighbouring rows, taken at random from everywhere; the
+rows of a chunk are shuffled once more. So a chunk is a random sample of the rows although a disk is
+read nearly in order, and only the order of the runs takes memory in proportion to the sample. If
+the packed chunks are small enough together, they stay in memory.
+
+Below `ORDERED_ROWS` rows are first sorted by a hash of their numbers, and candidates always by
+their predictions. So the order in which a user gives either changes no rounding.
 """
 
 from __future__ import annotations
@@ -19,23 +22,16 @@ from numpy.typing import NDArray
 from localma.equations import global_average, row_losses
 from localma.errors import InvalidInputError
 from localma.gates._anchor import loss_scale
-from localma.gates._engine import in_threads
-from localma.gates._packing import (
-    LANES,
-    Float32,
-    Float64,
-    Sample,
-    by_output,
-    candidate_order,
-    off_target,
-    unit_of,
-)
-from localma.gates._parts import moments, row_slices, weighted_sum
-from localma.gates.global_ import GlobalGate
-from localma.losses import Loss
+from localma.gates._held_out import Labelled
+from localma.gates._parts import column_units, moments, row_slices, weighted_sum
 
 Array = NDArray[np.floating]
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
 Rows = NDArray[np.intp]
+
+LANES = 16
+"""Rows are padded to a multiple of this; the kernel's vectors have this many numbers."""
 
 CHUNK_NUMBERS = 2**21
 """Numbers of a chunk, in all of its rows: eight megabytes, packed."""
@@ -44,29 +40,29 @@ RUN_NUMBERS, MOST_RUN_ROWS = 2**12, 128
 """Neighbouring rows that are read together: some kilobytes of inputs, and not too many rows."""
 
 KEPT_BYTES = 2**28
-"""Packed chunks are kept where they are not larger than this together."""
+"""Packed chunks stay in memory if they are not larger than this together."""
 
-_ORDER_ROWS = 8192  # rows that decide the order of the candidates
+ORDERED_ROWS = 5_000
+"""Below this number of rows, their order in the sample does not matter."""
+
+_FIRST_ROWS = 8192  # rows that decide the order of the candidates and the unit
 
 
 @dataclass(frozen=True)
-class Table:
-    """A labelled sample that is read in parts: X (n, p), P (n, M, K), y (n, K), weight (n,).
+class Sample:
+    """Rows for the kernel, shared by all trainings on them.
 
-    X need not be an array: rows are taken out of it by a slice or by an array of indices.
-    `location` is as in `Data`.
+    X, P, y, weight : packed by blocks of `block` rows, with p, K M, K and 1 numbers a row. Rows
+        that were added to fill the last vector have weight zero.
+    unit : that of P and y, a power of two.
     """
 
-    X: Any
-    P: Array
-    y: Array
-    weight: Array
-    location: bool = False
-
-    @property
-    def row_numbers(self) -> int:
-        """Numbers of a packed row."""
-        return int(self.X.shape[1] + self.P.shape[1] * self.P.shape[2] + self.P.shape[2] + 1)
+    X: Float32
+    P: Float32
+    y: Float32
+    weight: Float32
+    block: int
+    unit: float
 
 
 @dataclass(frozen=True)
@@ -85,12 +81,32 @@ class Layout:
     unit: float
     unit_weight: float
 
+    @classmethod
+    def of(cls, data: Labelled, rows: Rows | None, block: int, *, standardize: bool) -> Self:
+        """Choose the layout for some rows of a sample; None stands for all of them."""
+        p = data.X.shape[1]
+        weight = data.sample_weight if rows is None else data.sample_weight[rows]
+        mean, scale = np.zeros(p), np.ones(p)
+        if standardize:
+            mean, scale = moments(data.X, rows, weight)
+        first = slice(_FIRST_ROWS) if rows is None else rows[:_FIRST_ROWS]
+        P = data.P[first]
+        return cls(
+            block=block,
+            run=max(1, min(MOST_RUN_ROWS, RUN_NUMBERS // max(1, p))),
+            mean=mean,
+            scale=scale,
+            candidates=candidate_order(P),
+            unit=unit_of(P, data.y[first], data.loss.location),
+            unit_weight=float(weight.sum()) / len(weight),
+        )
+
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some runs of some rows of a table; `rows` None stands for all of them, n are there."""
+    """Some runs of `n` rows of a sample; `rows` None stands for all of its rows."""
 
-    table: Table
+    data: Labelled
     layout: Layout
     rows: Rows | None
     n: int
@@ -101,8 +117,15 @@ class Chunk:
     def n_rows(self) -> int:
         """Number of its rows; the very last run may be short."""
         run = self.layout.run
-        missing = -self.n % run if (self.runs == (self.n - 1) // run).any() else 0
+        missing = 0
+        if (self.runs == (self.n - 1) // run).any():
+            missing = -self.n % run
         return len(self.runs) * run - missing
+
+    @property
+    def n_padded(self) -> int:
+        """Number of its rows, with those that fill the last vector."""
+        return self.n_rows + -self.n_rows % LANES
 
     @property
     def n_blocks(self) -> int:
@@ -110,28 +133,27 @@ class Chunk:
         return -(-self.n_rows // self.layout.block)
 
     @cached_property
-    def kept(self) -> Sample:
-        """The packed rows, made at the first call and kept."""
+    def in_memory(self) -> Sample:
+        """The packed rows, made at the first call."""
         return self.pack()
 
     def pack(self) -> Sample:
-        """Read the rows in the order of the table, and pack them shuffled."""
-        ids, layout, table = self._ids(), self.layout, self.table
+        """Read the rows in the order of the sample, and pack them shuffled."""
+        ids, layout, data = self._ids(), self.layout, self.data
+        location = data.loss.location
         shuffled = np.random.default_rng(self.seed).permutation(len(ids))
-        X = (table.X[ids] - layout.mean) / layout.scale
-        y = table.y[ids]
-        P = by_output(off_target(table.P[ids][:, layout.candidates], y, table.location))
-        weight = np.zeros(len(ids) + -len(ids) % LANES, dtype=np.float32)
-        weight[: len(ids)] = table.weight[ids][shuffled] / (layout.unit_weight * table.y.shape[1])
+        X = (data.X[ids] - layout.mean) / layout.scale
+        y = data.y[ids]
+        P = by_output(off_target(data.P[ids][:, layout.candidates], y, location))
+        weight = np.zeros(self.n_padded, dtype=np.float32)
+        unit_weight = layout.unit_weight * data.y.shape[1]
+        weight[: len(ids)] = data.sample_weight[ids][shuffled] / unit_weight
         return Sample(
             X=_pack(X, shuffled, layout.block),
             P=_pack(P / layout.unit, shuffled, layout.block),
-            y=_pack(off_target(y, y, table.location) / layout.unit, shuffled, layout.block),
+            y=_pack(off_target(y, y, location) / layout.unit, shuffled, layout.block),
             weight=weight,
             block=layout.block,
-            mean=layout.mean,
-            scale=layout.scale,
-            candidates=layout.candidates,
             unit=layout.unit,
         )
 
@@ -142,10 +164,10 @@ class Chunk:
         return ids if self.rows is None else self.rows[ids]
 
 
-def _pack(part: Array, order: Rows, block: int) -> Float32:
+def _pack(values: Array, order: Rows, block: int) -> Float32:
     """Rows (n, columns) in some order, by blocks, the row innermost; padded by repeating one."""
     padded = np.concatenate([order, np.repeat(order[:1], -len(order) % LANES)])
-    rows = np.asarray(part, dtype=np.float32)[padded]
+    rows = np.asarray(values, dtype=np.float32)[padded]
     whole = len(rows) // block * block
     packed = np.empty(rows.size, dtype=np.float32)
     front = packed[: whole * rows.shape[1]].reshape(-1, rows.shape[1], block)
@@ -167,22 +189,26 @@ class Chunks:
 
     @classmethod
     def of(
-        cls, table: Table, rows: Rows | None, block: int, *, standardize: bool, seed: int
+        cls,
+        data: Labelled,
+        rows: Rows | None,
+        block: int,
+        *,
+        standardize: bool,
+        seed: int = 0,
+        whole: bool = False,
     ) -> Self:
-        """Cut some rows of a table; the order of its runs depends on the seed alone."""
-        rows = _weighted(table, rows)
-        n = len(table.y) if rows is None else len(rows)
-        weight = table.weight if rows is None else table.weight[rows]
-        total = float(weight.sum())
-        mean, scale = np.zeros(table.X.shape[1]), np.ones(table.X.shape[1])
-        if standardize:
-            mean, scale = moments(table.X, rows, weight)
-        first = np.arange(min(n, _ORDER_ROWS)) if rows is None else rows[:_ORDER_ROWS]
-        run = max(1, min(MOST_RUN_ROWS, RUN_NUMBERS // max(1, table.X.shape[1])))
-        P = table.P[first]
-        unit = unit_of(P, table.y[first], table.location)
-        layout = Layout(block, run, mean, scale, candidate_order(P), unit, total / n)
-        return cls(_cut(table, layout, rows, n, seed), n, total)
+        """Cut some rows of a sample, into a single chunk if `whole`.
+
+        The order of the runs depends on the seed alone.
+        """
+        rows = _weighted(data, rows)
+        if whole or len(data.y) < ORDERED_ROWS:
+            rows = _by_rank(data, rows)
+        layout = Layout.of(data, rows, block, standardize=standardize)
+        n = len(data.y) if rows is None else len(rows)
+        chunks = _cut(data, layout, rows, n, seed, whole=whole)
+        return cls(chunks, n, layout.unit_weight * n)
 
     @property
     def layout(self) -> Layout:
@@ -190,66 +216,74 @@ class Chunks:
         return self.chunks[0].layout
 
     @property
-    def table(self) -> Table:
+    def data(self) -> Labelled:
         """Where their rows are."""
-        return self.chunks[0].table
+        return self.chunks[0].data
 
     @property
     def mean_weight(self) -> float:
-        """Mean weight of the rows, as they are packed."""
-        return self.total_weight / self.n_rows / self.layout.unit_weight
+        """Mean weight of the packed rows, in the layout's unit; those that only fill count."""
+        n_packed = sum(chunk.n_padded for chunk in self.chunks)
+        return self.total_weight / self.layout.unit_weight / n_packed
 
     def joined(self, rows: Rows, seed: int) -> Self:
         """These chunks and those of further rows, packed alike."""
-        table = self.table
-        further = rows[table.weight[rows] > 0.0]
+        data = self.data
+        further = rows[data.sample_weight[rows] > 0.0]
         if len(further) == 0:
             return self
-        added = _cut(table, self.layout, further, len(further), seed)
-        total = self.total_weight + float(table.weight[further].sum())
+        if len(data.y) < ORDERED_ROWS:
+            further = _by_rank(data, further)
+        added = _cut(data, self.layout, further, len(further), seed)
         return replace(
             self,
             chunks=[*self.chunks, *added],
             n_rows=self.n_rows + len(further),
-            total_weight=total,
+            total_weight=self.total_weight + float(data.sample_weight[further].sum()),
         )
 
-    def keep(self, n_jobs: int | None) -> None:
-        """Pack all of them at once, where that needs little memory."""
-
-        def pack(chunk: Chunk) -> None:
-            assert chunk.kept is not None
-
-        if self.are_kept:
-            in_threads(pack, self.chunks, n_jobs)
-
     @property
-    def are_kept(self) -> bool:
+    def fit_in_memory(self) -> bool:
         """Whether packed chunks stay in memory."""
-        return 4 * self.n_rows * self.table.row_numbers <= KEPT_BYTES
+        return 4 * self.n_rows * _row_numbers(self.data) <= KEPT_BYTES
 
     def packed(self, number: int) -> Sample:
         """One of the chunks, ready for the kernel."""
         chunk = self.chunks[number]
-        return chunk.kept if self.are_kept or "kept" in vars(chunk) else chunk.pack()
+        if self.fit_in_memory or "in_memory" in vars(chunk):
+            return chunk.in_memory
+        return chunk.pack()
 
 
-def _cut(table: Table, layout: Layout, rows: Rows | None, n: int, seed: int) -> list[Chunk]:
+def _row_numbers(data: Labelled) -> int:
+    """Numbers of a packed row: inputs, predictions, targets and the weight."""
+    _, M, K = data.P.shape
+    return int(data.X.shape[1]) + M * K + K + 1
+
+
+def _cut(
+    data: Labelled, layout: Layout, rows: Rows | None, n: int, seed: int, *, whole: bool = False
+) -> list[Chunk]:
     rng = np.random.default_rng(seed)
     runs = rng.permutation(np.arange(-(-n // layout.run), dtype=np.int32))
-    count = -(-len(runs) * layout.run * table.row_numbers // CHUNK_NUMBERS)
-    count = min(count, len(runs))
+    count = 1
+    if not whole:
+        count = -(-len(runs) * layout.run * _row_numbers(data) // CHUNK_NUMBERS)
+        count = min(count, len(runs))
     seeds = rng.integers(2**31, size=count)
-    parts = np.array_split(runs, count)
-    return [Chunk(table, layout, rows, n, *one) for one in zip(parts, seeds.tolist(), strict=True)]
+    return [
+        Chunk(data, layout, rows, n, some_runs, chunk_seed)
+        for some_runs, chunk_seed in zip(np.array_split(runs, count), seeds.tolist(), strict=True)
+    ]
 
 
-def _weighted(table: Table, rows: Rows | None) -> Rows | None:
-    """The rows that have weight; None if these are all of the table."""
-    has = (table.weight if rows is None else table.weight[rows]) > 0.0
-    if has.all() and len(has):
+def _weighted(data: Labelled, rows: Rows | None) -> Rows | None:
+    """The rows that have weight; None if these are all of the sample."""
+    weight = data.sample_weight if rows is None else data.sample_weight[rows]
+    has_weight = weight > 0.0
+    if has_weight.all() and len(has_weight):
         return rows
-    rows = np.flatnonzero(has) if rows is None else rows[has]
+    rows = np.flatnonzero(has_weight) if rows is None else rows[has_weight]
     if len(rows) == 0:
         raise InvalidInputError(
             "A gate is trained on at least one row of positive weight; received none. Give more "
@@ -258,26 +292,97 @@ def _weighted(table: Table, rows: Rows | None) -> Rows | None:
     return rows
 
 
-def large_anchor(
-    table: Table, rows: Rows | None, loss: Loss, global_weights: Array | None
+def _by_rank(data: Labelled, rows: Rows | None) -> Rows:
+    """Sort rows by a hash of their numbers, so that their order in the sample plays no part."""
+    if rows is None:
+        rows = np.arange(len(data.y))
+    key = data.sample_weight[rows].astype(np.float64)
+    X, y = data.X[rows], data.y[rows]
+    factors = np.random.default_rng(0).uniform(1.0, 2.0, size=X.shape[1] + y.shape[1])
+    # Column by column, so that the sum of a row does not depend on its position.
+    for column, factor in zip((*X.T, *y.T), factors, strict=True):
+        key += factor * column
+    rank = key.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash
+    return rows[np.argsort(rank, kind="stable")]
+
+
+def anchor_and_scale(
+    data: Labelled, rows: Rows | None, global_weights: Array | None
 ) -> tuple[Float64, float]:
-    """What `anchor_and_scale` gives, from predictions that are read part by part."""
-    M = table.P.shape[1]
+    """Global weights (M,), found if None is given, and the scale of the loss: their risk.
+
+    If they fit (all but) perfectly, the scale is a millionth of the risk of equal weights; if
+    these do too, it is one. Predictions are read slice by slice.
+    """
+    M, K = data.P.shape[1:]
     equal: Float64 = np.full(M, 1.0 / M)
     weights = global_weights if M > 1 else equal
     if weights is None:
-        chosen = slice(None) if rows is None else rows
-        P, y, weight = table.P[chosen], table.y[chosen], table.weight[chosen]
-        no_inputs = np.empty((len(y), 0))
-        weights = GlobalGate().fit(no_inputs, P, y, loss=loss, sample_weight=weight).weights_
+        weights = data.global_weights(rows)
     sums = np.zeros(3)
-    n, width = len(table.y) if rows is None else len(rows), table.P.shape[1] * table.P.shape[2]
-    for part in row_slices(n, rows, width):
-        P, y, weight = table.P[part], table.y[part], table.weight[part]
+    n = len(data.y) if rows is None else len(rows)
+    for some in row_slices(n, rows, M * K):
+        P, y, weight = data.P[some], data.y[some], data.sample_weight[some]
         risks = [
-            weighted_sum(weight, row_losses(loss, y, global_average(w, P)))
+            weighted_sum(weight, row_losses(data.loss, y, global_average(w, P)))
             for w in (weights, equal)
         ]
         sums += [*risks, weight.sum()]
     risk, equal_risk = np.abs(sums[:2] / sums[2])
     return np.asarray(weights, dtype=np.float64), loss_scale(float(risk), float(equal_risk))
+
+
+def off_target(values: Array, y: Array, location: bool) -> Array:
+    """Predictions (n, M, K) or targets (n, K), less the targets where the loss needs no more.
+
+    Of 1.75e9 + 5 and 1.75e9 + 90 single precision leaves that both are about 1.75e9.
+    """
+    if not location:
+        return values
+    return values - (y[:, np.newaxis] if values.ndim == 3 else y)
+
+
+def unit_of(P: Array, y: Array, location: bool) -> float:
+    """Unit in which predictions (n, M, K) and targets (n, K) are at most about one.
+
+    A power of two, which changes no digit. Single precision ends at 1e38, and the square of a
+    target must fit as well.
+
+    >>> unit_of(np.array([[[3e20]]]), np.array([[0.0]]), location=True) == 2.0**68
+    True
+    """
+    sizes = [np.abs(off_target(values, y, location)).max(initial=0.0) for values in (P, y)]
+    return float(column_units(np.array(sizes)[:, np.newaxis])[0])
+
+
+def by_output(P: Array) -> Array:
+    """Predictions (n, M, K) as (n, K M), as the kernel reads them."""
+    return P.transpose(0, 2, 1).reshape(len(P), -1)
+
+
+def candidate_order(P: Array) -> NDArray[np.intp]:
+    """Order candidates by a fixed combination of their predictions (n, M, K)."""
+    factors = np.random.default_rng(1).uniform(1.0, 2.0, size=(len(P), P.shape[2]))
+    return np.argsort(np.einsum("nk,nmk->m", factors, P), kind="stable")
+
+
+def check_shapes(X: Any, P: Array, y: Array) -> None:
+    """Refuse inputs, predictions and targets that do not fit together."""
+    if X.ndim != 2 or P.ndim != 3 or len(X) != len(P) or y.shape != (P.shape[0], P.shape[2]):
+        raise InvalidInputError(
+            "MLPGate takes inputs X of shape (n, p), predictions P of shape (n, M, K) and targets "
+            f"y of shape (n, K); received X {X.shape}, P {P.shape} and y {y.shape}. Give a single "
+            "output an axis of length one."
+        )
+
+
+def check_weight(sample_weight: Array | None, n: int) -> Float64:
+    """Weights of n rows, checked; ones if there are none."""
+    weight = np.ones(n) if sample_weight is None else np.asarray(sample_weight, np.float64)
+    if weight.shape != (n,) or not (weight >= 0.0).all() or not 0 < weight.sum() < np.inf:
+        raise InvalidInputError(
+            f"sample_weight must have shape ({n},), be finite and non-negative, and not all "
+            f"zero; received shape {weight.shape}, values from {weight.min(initial=np.inf):g} to "
+            f"{weight.max(initial=-np.inf):g}. Leave it out for equal weights of rows."
+        )
+    return weight

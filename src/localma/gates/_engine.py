@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from localma._threads import thread_pool
 from localma.errors import InvalidInputError
+from localma.gates._chunks import LANES, Sample
 from localma.gates._network import Float32, Network
-from localma.gates._packing import LANES, Sample
 from localma.gates._stack import Stack
 from localma.gates._support import POWER, Fading
 from localma.losses import LOSSES, get_loss
@@ -44,42 +44,6 @@ def compile_loss(derivative: Callable[[Array, Array], Array]) -> Any:
     kernel = _kernel()
     with _loading:
         return kernel.compile_derivative(derivative)
-
-
-def train(
-    network: Network,
-    sample: Sample,
-    start: Float32,
-    *,
-    derivative: Any,
-    decay: Float32,
-    rates: Float32,
-    loss_scale: float = 1.0,
-    logit_bound: float | None = None,
-    tol: float = 0.0,
-) -> tuple[Float32, Float32, int]:
-    """Train one network on the mean loss, divided by `loss_scale`, by Adam over all rows.
-
-    start, decay : (n_parameters,) where training starts, and what the gradient gets per unit of
-        each parameter; rates : (n_steps,) learning rates; derivative : from `compile_loss`.
-
-    Returns the parameters, the last gradient of the scaled loss, and the number of steps taken. A
-    single rate of zero thus gives the gradient at `start`.
-    """
-    n_outputs = len(sample.y) // len(sample.weight)
-    progress = Progress.at(start, decay)
-    _check_sample(network, sample, progress, n_outputs)
-    every_block = np.arange(-(-len(sample.weight) // sample.block))
-    n_steps = _kernel().train(
-        sample.X, sample.P, sample.y, sample.weight, sample.block, n_outputs,
-        np.array(network.sizes), progress.theta, progress.gradient, progress.moments,
-        progress.decay, rates, np.float32(logit_bound or 0.0), np.float32(network.leak),
-        np.float32(tol), derivative.block, sample.unit, sample.unit / loss_scale,
-        derivative.parameters,
-        np.ones(_workspace_size(network, n_outputs, sample.block), dtype=np.float32),
-        every_block, 1, 0.0, progress.powers,
-    )  # fmt: skip
-    return progress.theta[: len(start)], progress.gradient[: len(start)], n_steps
 
 
 @dataclass(frozen=True)
@@ -112,32 +76,41 @@ class Progress:
         return type(self)(theta, gradient, pull, moments, self.powers.copy())
 
 
-def train_on_batches(
+def train(
     network: Network,
     sample: Sample,
     progress: Progress,
     *,
     order: NDArray[np.intp],
+    n_batches: int,
     rates: Float32,
     mean_weight: float,
     derivative: Any,
-    loss_scale: float,
-    logit_bound: float | None,
-) -> None:
-    """Go on with a training over the blocks in `order`, cut into one batch per rate.
+    loss_scale: float = 1.0,
+    logit_bound: float | None = None,
+    tol: float = 0.0,
+) -> int:
+    """Continue a training of the mean loss, divided by `loss_scale`, by one step of Adam per rate.
 
-    mean_weight : of a row, over all that the training is to see; the other arguments as in `train`.
+    order, n_batches : numbers of blocks, cut into batches of as many blocks, one per step; after
+        the last comes the first again. mean_weight : of a packed row, over all that the training
+        is to meet. derivative : from `compile_loss`. tol : the norm of the gradient with its decay
+        at which training ends.
+
+    Returns the number of steps taken. A single rate of zero gives the gradient at the start.
     """
     n_outputs = len(sample.y) // len(sample.weight)
     _check_sample(network, sample, progress, n_outputs)
-    _kernel().train(
-        sample.X, sample.P, sample.y, sample.weight, sample.block, n_outputs,
-        np.array(network.sizes), progress.theta, progress.gradient, progress.moments,
-        progress.decay, rates, np.float32(logit_bound or 0.0), np.float32(network.leak),
-        np.float32(0.0), derivative.block, sample.unit, sample.unit / loss_scale,
-        derivative.parameters,
-        np.ones(_workspace_size(network, n_outputs, sample.block), dtype=np.float32),
-        order, len(rates), 1.0 / mean_weight, progress.powers,
+    return int(
+        _kernel().train(
+            sample.X, sample.P, sample.y, sample.weight, sample.block, n_outputs,
+            np.array(network.sizes), progress.theta, progress.gradient, progress.moments,
+            progress.decay, rates, np.float32(logit_bound or 0.0), np.float32(network.leak),
+            np.float32(tol), derivative.block, sample.unit, sample.unit / loss_scale,
+            derivative.parameters,
+            np.ones(_workspace_size(network, n_outputs, sample.block), dtype=np.float32),
+            order, n_batches, 1.0 / mean_weight, progress.powers,
+        )
     )  # fmt: skip
 
 

@@ -201,10 +201,7 @@ class HeldOut:
             np.stack([_mixture(data, point, test) for point in fold])
             for fold, (_, test) in zip(members, folds, strict=True)
         ]
-        rows = np.concatenate([test for _, test in folds])
-        blocks = np.repeat(np.arange(len(folds)), [len(test) for _, test in folds])
-        if len(folds) == 1:
-            blocks = two_halves(data, rows, random)
+        rows, blocks = blocks_of_folds(data, [test for _, test in folds], random)
         repeats = len(rows) / len(np.unique(rows))
         overlap = fold_overlap([(len(train), len(test)) for train, test in folds], repeats)
         by_fold = [data.baseline_losses(train, test) for train, test in folds]
@@ -266,6 +263,19 @@ class HeldOut:
         used = shares > 0
         mixture = np.tensordot(shares[used], self.mixtures[np.ix_(used, judged)], axes=1)
         return row_losses(self.data.loss, self.data.y[self.rows[judged]], mixture)
+
+
+def blocks_of_folds(
+    data: Labelled, judged: Sequence[Rows], random: np.random.RandomState
+) -> tuple[Rows, Rows]:
+    """Rows of all folds that judge, and the block in which each chooses: (judgements,) twice.
+
+    A block is a fold; a single fold is cut into two halves, which judge for each other.
+    """
+    rows = np.concatenate(judged)
+    if len(judged) == 1:
+        return rows, two_halves(data, rows, random)
+    return rows, np.repeat(np.arange(len(judged)), [len(test) for test in judged])
 
 
 def two_halves(data: Labelled, rows: Rows, random: np.random.RandomState) -> Rows:

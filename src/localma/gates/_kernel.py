@@ -725,7 +725,7 @@ def train(
     derivative: Any, unit: Any, factor: Any, parameters: Any, workspace: Any, order: Any,
     batches: Any, whole: Any, powers: Any,
 ) -> Any:  # fmt: skip
-    """Train one network by Adam, over all rows or over batches; returns the number of steps taken.
+    """Train one network by Adam over batches of blocks; returns the number of steps taken.
 
     Parameters
     ----------
@@ -745,8 +745,8 @@ def train(
     workspace : ones, for the units, and for what stands behind them.
     order, batches : numbers of the blocks in the order in which they are met, cut into so many
         batches of as many blocks, one a step; after the last comes the first again.
-    whole : 0 if each batch is all rows; else the gradient of a batch is multiplied by
-        ``whole / rows of the batch``, to be that of a mean whatever part of the rows it has.
+    whole : the gradient of a batch is multiplied by ``whole / rows of the batch``, to be that of a
+        mean whatever share of the rows it has.
     powers : (2,) Adam's decay rates to the power of the steps so far; ones at the start.
     """
     for step in range(rates.size):
@@ -760,8 +760,7 @@ def train(
                 X, P, y, weight, first, block, width, n_outputs, sizes, theta, gradient, bound,
                 leak, derivative, unit, factor, parameters, workspace,
             )  # fmt: skip
-        if whole > 0:
-            _scale(pointer(gradient), theta.size, np.float32(whole / rows))
+        _scale(pointer(gradient), theta.size, np.float32(whole / rows))
         powers[0] *= 0.9
         powers[1] *= 0.999
         norm = _adam(

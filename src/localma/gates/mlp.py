@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -16,28 +15,13 @@ from localma.equations import empirical_risk, pin_last
 from localma.errors import FileFormatError, InvalidInputError
 from localma.folds import Fold
 from localma.frames import LARGE_ROWS
-from localma.gates._anchor import anchor_and_scale, floored
-from localma.gates._chunks import Chunks, Layout, Table, large_anchor
-from localma.gates._engine import Progress, block_size, compile_loss, evaluate, in_threads, train
-from localma.gates._minibatch import (
-    BATCH_ROWS,
-    BatchTraining,
-    advance,
-    batch_steps,
-    block_of_batch,
-    check_finite,
-)
+from localma.gates._anchor import floored
+from localma.gates._chunks import Chunks, Float64, anchor_and_scale
+from localma.gates._engine import Progress, block_size, compile_loss, evaluate
+from localma.gates._held_out import Labelled
 from localma.gates._network import Float32, Network
-from localma.gates._packing import (
-    Data,
-    Float64,
-    Sample,
-    check_data,
-    check_shapes,
-    check_weight,
-    pack,
-)
 from localma.gates._stack import Part, Stack
+from localma.gates._trainer import Training, advance, block_of_batch
 from localma.gates.base import (
     ArrayTypes,
     Gate,
@@ -63,6 +47,20 @@ FULL_STEPS = 800
 LARGEST_DECAY = 1e12
 """Weight decay per unit of the loss beyond which the loss counts for nothing; its square is finite
 in single precision."""
+
+
+BATCH_ROWS = 384
+BATCH_STEPS, PASSES = 3000, 2
+"""Steps of a training over batches: this many, or this many passes over all rows, if more."""
+
+
+def batch_steps(n_rows: int, batch: int) -> int:
+    """Steps of a training over batches if none are asked for.
+
+    >>> batch_steps(20_000, 384), batch_steps(1_000_000, 384)
+    (3000, 5209)
+    """
+    return max(BATCH_STEPS, -(-PASSES * n_rows // batch))
 
 
 class MLPGate(Gate):
@@ -228,7 +226,8 @@ class MLPGate(Gate):
         """Train the networks; `folds` play no part. See `Gate.fit`."""
         # The seed of the job is not read: that of the gate need not be an integer.
         job = Job(None, self.shrinkage, 0, global_weights)
-        self._fit_gates([self], X, P, y, loss, [job], sample_weight)
+        data = Labelled.of(X, P, y, sample_weight, loss)
+        self._fit_gates([self], data, [job])
         return self
 
     def fit_jobs(
@@ -249,31 +248,16 @@ class MLPGate(Gate):
             type(self)(**same | {"shrinkage": job.shrinkage, "random_state": job.random_state})
             for job in jobs
         ]
-        self._fit_gates(gates, X, P, y, loss, jobs, sample_weight)
+        self._fit_gates(gates, Labelled.of(X, P, y, sample_weight, loss), jobs)
         return gates
 
-    def _fit_gates(
-        self,
-        gates: Sequence[MLPGate],
-        X: Array,
-        P: Array,
-        y: Array,
-        loss: Loss,
-        jobs: Sequence[Job],
-        sample_weight: Array | None,
-    ) -> None:
-        """Fit a gate to each job, over all rows or over mini-batches of them."""
-        X, P, y, sample_weight = plain_arrays(X, P, y, sample_weight)
-        check_numbers(X)
+    def _fit_gates(self, gates: Sequence[MLPGate], data: Labelled, jobs: Sequence[Job]) -> None:
+        """Check the parameters and the inputs, and fit a gate to each job."""
+        check_numbers(data.X)
         for gate in gates:
             gate._check_parameters()
-        if gates and self.batch_rows(len(y)) is None:
-            data = check_data(X, P, y, sample_weight, location=loss.location)
-            _fit_together(gates, data, loss, jobs)
-        elif gates:
-            check_shapes(X, P, y)
-            table = Table(X, P, y, check_weight(sample_weight, len(y)), loss.location)
-            _fit_on_batches(gates, table, loss, jobs)
+        if gates:
+            fit_gates(gates, data, jobs)
 
     def reads_in_parts(self, n_rows: int, n_groups: int | None = None) -> bool:
         """Whether training goes over mini-batches."""
@@ -397,9 +381,11 @@ class MLPGate(Gate):
             logits = self.logit_bound * np.arctanh(inside)
         return network.random_but_constant(rng, logits)
 
-    def _rates(self, n_steps: int = FULL_STEPS) -> Float32:
-        """Learning rate of each step; `n_steps` of them if the gate has no number of its own."""
-        n_steps = n_steps if self.n_steps is None else self.n_steps
+    def _rates(self, n_rows: int, batch: int | None) -> Float32:
+        """Learning rate of each step over a sample, in batches of some rows or as a whole."""
+        n_steps = self.n_steps
+        if n_steps is None:
+            n_steps = FULL_STEPS if batch is None else batch_steps(n_rows, batch)
         rates = np.full(n_steps, self.learning_rate)
         if self.schedule == "cosine":
             rates *= (1.0 + np.cos(np.pi * np.arange(n_steps) / n_steps)) / 2.0
@@ -480,84 +466,66 @@ _RULES: Rules = (
 )
 
 
-@dataclass(frozen=True)
-class _Training:
-    """One network to be trained; `run` writes what it finds into the arrays of its gate."""
+def fit_gates(gates: Sequence[MLPGate], data: Labelled, jobs: Sequence[Job]) -> None:
+    """Fit each gate to the rows of its job, all networks of all gates side by side.
 
-    gate: MLPGate
-    restart: int
-    network: Network
-    sample: Sample
-    start: Float32
-
-    def run(self, derivative: Any) -> None:
-        gate = self.gate
-        theta, _, n_steps = train(
-            self.network,
-            self.sample,
-            self.start,
-            derivative=derivative,
-            decay=gate._decay(self.network),
-            rates=gate._rates(),
-            loss_scale=gate.loss_scale_,
-            logit_bound=gate.logit_bound,
-            tol=gate.tol,
-        )
-        check_finite(gate, theta, n_steps)
-        order = self.sample.candidates
-        gate.parameters_[self.restart] = self.network.reorder_candidates(theta, order)
-        gate.n_steps_[self.restart] = n_steps
-
-
-def _fit_together(gates: Sequence[MLPGate], data: Data, loss: Loss, jobs: Sequence[Job]) -> None:
-    """Fit each gate to the rows of its job, all networks of all gates as one batch."""
-    network = gates[0]._network(data.X.shape[1], data.P.shape[1])
-    block = block_size(network, data.P.shape[2])
-    samples: dict[int, Sample] = {}
-    anchors: dict[tuple[int, int], tuple[Float64, float]] = {}
-    trainings: list[_Training] = []
+    The gates differ in nothing but shrinkage and seed.
+    """
+    same_rows: dict[int, list[tuple[MLPGate, Job]]] = {}
     for gate, job in zip(gates, jobs, strict=True):
-        rows, anchor = id(job.rows), (id(job.rows), id(job.global_weights))
-        if rows not in samples:
-            samples[rows] = pack(data, job.rows, block, gate.standardize)
-        if anchor not in anchors:
-            anchors[anchor] = _anchor(data, loss, job)
-        seed = _integer(gate.random_state)
-        starts = prepare(gate, network, samples[rows], *anchors[anchor], seed)
-        trainings += [
-            _Training(gate, i, network, samples[rows], start) for i, start in enumerate(starts)
-        ]
-    if trainings:
-        derivative = compile_loss(loss.derivative)
-        in_threads(lambda training: training.run(derivative), trainings, gates[0].n_jobs)
+        same_rows.setdefault(id(job.rows), []).append((gate, job))
+    by_seed: dict[int, list[Training]] = {}
+    for members in same_rows.values():
+        chunks = chunks_for(gates[:1], data, members[0][1].rows)
+        anchors: dict[int, tuple[Float64, float]] = {}
+        for gate, job in members:
+            key, seed = id(job.global_weights), _integer(gate.random_state)
+            if key not in anchors:
+                anchors[key] = anchor_and_scale(data, job.rows, job.global_weights)
+            by_seed.setdefault(seed, []).extend(begin(gate, chunks, *anchors[key], seed))
+    derivative = compile_loss(data.loss.derivative)
+    for seed, trainings in by_seed.items():
+        advance(trainings, 1.0, seed=(seed,), derivative=derivative, n_jobs=gates[0].n_jobs)
+        for training in trainings:
+            training.store()
 
 
-def _anchor(data: Data, loss: Loss, job: Job) -> tuple[Float64, float]:
-    """Global weights of a job, and the scale of its loss."""
-    rows = slice(None) if job.rows is None else job.rows
-    P, y, weight = data.P[rows], data.y[rows], data.weight[rows]
-    return anchor_and_scale(P, y, weight, loss, job.global_weights)
+def chunks_for(gates: Sequence[MLPGate], data: Labelled, rows: NDArray[np.intp] | None) -> Chunks:
+    """Some rows of a sample in chunks, their blocks of a size that suits all of the gates.
+
+    The gates must agree in the size of batches and in whether inputs are standardised.
+    """
+    p, M, K = data.X.shape[1], *data.P.shape[1:]
+    block = min(block_size(gate._network(p, M), K) for gate in gates)
+    batch = gates[0].batch_rows(len(data.y))
+    if batch is not None:
+        block = block_of_batch(block, batch)
+    return Chunks.of(data, rows, block, standardize=gates[0].standardize, whole=batch is None)
 
 
-def prepare(
-    gate: MLPGate,
-    network: Network,
-    packed: Sample | Layout,
-    anchor: Float64,
-    loss_scale: float,
-    seed: int,
-) -> list[Float32]:
-    """Set what needs no training, and give the starts of the trainings that the gate needs."""
-    constant = np.isinf(gate.shrinkage) or len(anchor) == 1
-    n_networks = 0 if constant else gate.n_restarts
+def begin(
+    gate: MLPGate, chunks: Chunks, anchor: Float64, loss_scale: float, seed: int
+) -> list[Training]:
+    """Prepare a gate for training: set what needs none, and start a training per network."""
+    layout, data = chunks.layout, chunks.data
+    network = gate._network(data.X.shape[1], data.P.shape[1])
+    n_networks = gate.n_restarts
+    if np.isinf(gate.shrinkage) or len(anchor) == 1:
+        n_networks = 0
     gate.global_weights_, gate.loss_scale_ = anchor, loss_scale
-    gate.mean_, gate.scale_ = packed.mean, packed.scale
-    gate.n_features_in_ = len(packed.mean)
+    gate.mean_, gate.scale_ = layout.mean, layout.scale
+    gate.n_features_in_ = len(layout.mean)
     gate.parameters_ = np.empty((n_networks, network.n_parameters), dtype=np.float32)
     gate.n_steps_ = np.zeros(n_networks, dtype=np.int64)
-    return [
-        gate._start(network, rng, anchor[packed.candidates])
+    batch = gate.batch_rows(len(data.y))
+    rates, decay = gate._rates(chunks.n_rows, batch), gate._decay(network)
+    starts = [
+        gate._start(network, rng, anchor[layout.candidates])
         for rng in np.random.default_rng(seed).spawn(n_networks)
+    ]
+    return [
+        Training(gate, i, network, chunks, batch, Progress.at(start, decay), rates)
+        for i, start in enumerate(starts)
     ]
 
 
@@ -566,61 +534,3 @@ def _integer(seed: Any) -> int:
     if isinstance(seed, int | np.integer):
         return int(seed)
     return int(check_random_state(seed).randint(2**31))
-
-
-def _fit_on_batches(
-    gates: Sequence[MLPGate], table: Table, loss: Loss, jobs: Sequence[Job]
-) -> None:
-    """Fit each gate to the rows of its job; those of the same rows and seed side by side."""
-    same_rows: dict[int, list[tuple[MLPGate, Job, int]]] = {}
-    for gate, job in zip(gates, jobs, strict=True):
-        member = (gate, job, _integer(gate.random_state))
-        same_rows.setdefault(id(job.rows), []).append(member)
-    for members in same_rows.values():
-        chunks = chunks_for(gates[:1], table, members[0][1].rows)
-        for seed in dict.fromkeys(seed for _, _, seed in members):
-            same_seed = [(gate, job) for gate, job, own in members if own == seed]
-            _fit_side_by_side(same_seed, chunks, loss, seed)
-
-
-def _fit_side_by_side(
-    members: Sequence[tuple[MLPGate, Job]], chunks: Chunks, loss: Loss, seed: int
-) -> None:
-    anchors: dict[int, tuple[Float64, float]] = {}
-    trainings: list[BatchTraining] = []
-    for gate, job in members:
-        key = id(job.global_weights)
-        if key not in anchors:
-            anchors[key] = large_anchor(chunks.table, job.rows, loss, job.global_weights)
-        trainings += begin(gate, chunks, *anchors[key], seed)
-    derivative, n_jobs = compile_loss(loss.derivative), members[0][0].n_jobs
-    advance(trainings, 1.0, seed=(seed,), derivative=derivative, n_jobs=n_jobs)
-    for training in trainings:
-        training.store()
-
-
-def chunks_for(gates: Sequence[MLPGate], table: Table, rows: NDArray[np.intp] | None) -> Chunks:
-    """Some rows of a table in chunks, their blocks of a size that suits all of the gates.
-
-    They must agree in the size of batches and in whether inputs are standardised.
-    """
-    p, M, K = table.X.shape[1], *table.P.shape[1:]
-    largest = min(block_size(gate._network(p, M), K) for gate in gates)
-    block = block_of_batch(largest, gates[0].batch_rows(len(table.y)) or largest)
-    return Chunks.of(table, rows, block, standardize=gates[0].standardize, seed=0)
-
-
-def begin(
-    gate: MLPGate, chunks: Chunks, anchor: Float64, loss_scale: float, seed: int
-) -> list[BatchTraining]:
-    """The trainings by mini-batches that a gate needs, at their starts."""
-    table = chunks.table
-    network = gate._network(table.X.shape[1], table.P.shape[1])
-    batch = gate.batch_rows(len(table.y)) or len(table.y)
-    rates = gate._rates(batch_steps(chunks.n_rows, batch))
-    starts = prepare(gate, network, chunks.layout, anchor, loss_scale, seed)
-    decay = gate._decay(network)
-    return [
-        BatchTraining(gate, i, network, chunks, batch, Progress.at(start, decay), rates)
-        for i, start in enumerate(starts)
-    ]

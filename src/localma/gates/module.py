@@ -17,7 +17,7 @@ from localma.errors import InvalidInputError
 from localma.folds import Fold
 from localma.frames import n_rows
 from localma.gates._anchor import anchor_and_scale, floored
-from localma.gates._packing import check_weight, unit_of
+from localma.gates._chunks import check_weight, unit_of
 from localma.gates.base import (
     Gate,
     Rules,

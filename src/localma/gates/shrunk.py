@@ -23,12 +23,12 @@ from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row
 from localma.folds import Fold, make_folds, number_groups
-from localma.frames import LARGE_ROWS
 from localma.gates._anchor import WEIGHT_FLOOR
 from localma.gates._engine import evaluate
-from localma.gates._halving import HalvedPath
 from localma.gates._held_out import HeldOut, Labelled, Point, train_path
 from localma.gates._mixed import MixedGates
+from localma.gates._path import BranchingPath
+from localma.gates._policy import Budget, budget, judging_folds
 from localma.gates._support import Fading, Outside, Support
 from localma.gates._verdict import verdict
 from localma.gates.base import (
@@ -59,12 +59,6 @@ MANY_INPUTS = 32
 
 CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
 """Prior weight of the points without local part; the local gates share the rest evenly."""
-
-HOLD_OUT_ROWS = LARGE_ROWS
-"""From this many rows on, one fold judges well enough, at a fifth of the cost of five."""
-
-FEW_GROUPS = 50
-"""With fewer groups all folds judge, however many rows there are."""
 
 
 class ShrunkGate(Gate):
@@ -174,13 +168,12 @@ class ShrunkGate(Gate):
         random = check_random_state(self.random_state)
         numbers = None if groups is None else number_groups(groups, len(y))
         data = Labelled.of(X, P, y, sample_weight, loss, numbers, baseline)
-        one_fold = self.holds_out(len(y), data.n_groups)
-        used = _judging(self._use_folds(folds, data, one_fold, random), data.sample_weight)
-        seeds = self._seeds(one_fold, random)
+        used = _judging(self._use_folds(folds, data, random), data.sample_weight)
+        seeds = self._seeds(budget(len(y), data.n_inputs, data.n_groups), random)
         points = self._points(data.n_inputs, data.n_candidates, data.n_effective, len(y))
         path = None
-        if one_fold and _on_batches(points, len(y)):
-            path = HalvedPath(data, used[0], points, seeds[0])
+        if _are_networks(points):
+            path = BranchingPath(data, used, points, seeds[0])
             held_out = path.held_out(random)
         else:
             held_out = HeldOut.of(data, used, points, seeds[0], random)
@@ -201,18 +194,17 @@ class ShrunkGate(Gate):
         self.support_ = Support.of(X, data.sample_weight > 0) if guards else None
         return self
 
-    def holds_out(self, n_rows: int, n_groups: int | None = None) -> bool:
-        """Whether one fold judges a sample of this size; who asks for certain folds gets all.
+    def judging_folds(self, n_rows: int, n_groups: int | None = None) -> int | None:
+        """Number of folds that judge a sample of this size; None if all do.
 
-        With few groups it does not: one fold of them could not say how groups differ.
+        If you ask for certain folds, all of them judge.
         """
-        few = n_groups is not None and n_groups < FEW_GROUPS
-        return self.cv is None and n_rows >= HOLD_OUT_ROWS and not few
+        return judging_folds(n_rows, n_groups) if self.cv is None else None
 
     def reads_in_parts(self, n_rows: int, n_groups: int | None = None) -> bool:
         """Whether the base does, and one fold is held out."""
         base = MLPGate() if self.base is None else self.base
-        return self.holds_out(n_rows, n_groups) and base.reads_in_parts(n_rows)
+        return self.judging_folds(n_rows, n_groups) == 1 and base.reads_in_parts(n_rows)
 
     def predict_weights(self, X: Array) -> Array:
         """Weights of each row: (n, p) -> (n, M), faded to the global ones away from the sample."""
@@ -351,14 +343,17 @@ class ShrunkGate(Gate):
         how gates are trained.
         """
         kinds: list[tuple[str, Gate, Sequence[float]]] = []
-        large = n_rows >= HOLD_OUT_ROWS
+        plan = budget(n_rows, n_inputs)
+        steps = {"learning_rate": plan.learning_rate, "n_steps": plan.n_steps}
         if n_candidates > 1 and self.linear and n_inputs > 0:
             rank = min(n_inputs, n_candidates) + 1
-            rate, n_steps = (0.02, None) if large else (0.05, 300)
-            linear = MLPGate((rank,), activation="identity", learning_rate=rate, n_steps=n_steps)
+            linear = MLPGate((rank,), activation="identity", batch_size=plan.batch, **steps)
             kinds.append(("linear", linear, LINEAR_STRENGTHS))
         if n_candidates > 1:
-            kinds.append(("local", self._base(large), self.strengths))
+            local: Gate = MLPGate(plan.hidden, batch_size=plan.batch, **steps)
+            if self.base is not None:
+                local = clone(self.base)
+            kinds.append(("local", local, self.strengths))
         left, crowd = 1.0 - sum(CONSTANT_PRIOR.values()), max(1.0, n_inputs / MANY_INPUTS)
         return [Point(name, prior) for name, prior in CONSTANT_PRIOR.items()] + [
             Point(name, left / len(kinds) / len(strengths), gate, strength * crowd / n)
@@ -366,33 +361,18 @@ class ShrunkGate(Gate):
             for strength in strengths
         ]
 
-    def _base(self, large: bool) -> Gate:
-        """The local gate to be shrunk; by default a deeper one for a large sample."""
-        if self.base is not None:
-            return clone(self.base)
-        if large:
-            return MLPGate((32, 32), learning_rate=0.02)
-        return MLPGate((32,), learning_rate=0.05, n_steps=600)
-
-    def _seeds(self, one_fold: bool, random: np.random.RandomState) -> list[int]:
+    def _seeds(self, plan: Budget, random: np.random.RandomState) -> list[int]:
         """One for each network that is averaged in the final fit."""
-        size = self.n_restarts
-        if size is None:
-            size = 2 if one_fold else 3
+        size = plan.n_restarts if self.n_restarts is None else self.n_restarts
         return [int(seed) for seed in random.randint(np.iinfo(np.int32).max, size=size)]
 
     def _use_folds(
-        self,
-        folds: Sequence[Fold] | None,
-        data: Labelled,
-        one_fold: bool,
-        random: np.random.RandomState,
+        self, folds: Sequence[Fold] | None, data: Labelled, random: np.random.RandomState
     ) -> list[Fold]:
+        most = self.judging_folds(len(data.y), data.n_groups)
         if folds is None:
-            folds = make_folds(
-                self.cv, data.y, data.groups, random_state=random, only_first=one_fold
-            )
-        return list(folds)[:1] if one_fold else list(folds)
+            folds = make_folds(self.cv, data.y, data.groups, random_state=random, most=most)
+        return list(folds)[:most]
 
     def _judge(self, held_out: HeldOut, points: list[Point]) -> None:
         """Weight the points by their held-out losses, and find what the procedure is worth."""
@@ -501,13 +481,9 @@ def _judging(folds: list[Fold], sample_weight: Array) -> list[Fold]:
     return useful
 
 
-def _on_batches(points: Sequence[Point], n_rows: int) -> bool:
-    """Whether all gates of a path are trained over mini-batches."""
-    return all(
-        isinstance(point.gate, MLPGate) and point.gate.batch_rows(n_rows) is not None
-        for point in points
-        if point.gate is not None
-    )
+def _are_networks(points: Sequence[Point]) -> bool:
+    """Whether all gates of a path are trained in the fused kernel."""
+    return all(isinstance(point.gate, MLPGate | None) for point in points)
 
 
 def _restored_size(arrays: dict[str, NDArray[Any]]) -> tuple[int, float, int]:
