@@ -195,7 +195,7 @@ class BranchingPath:
             chunks |= dict.fromkeys(gates, shared)
         return chunks
 
-    def _train(self, anchors: Sequence[Float64], judged: Sequence[Rows]) -> None:
+    def _train(self, anchors: Sequence[Array], judged: Sequence[Rows]) -> None:
         """Train the most shrunk point of each kind, branch off, drop half, train the others."""
         folds = range(len(self.folds))
         for fold in folds:

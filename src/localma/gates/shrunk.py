@@ -344,15 +344,18 @@ class ShrunkGate(Gate):
         """
         kinds: list[tuple[str, Gate, Sequence[float]]] = []
         plan = budget(n_rows, n_inputs)
-        steps = {"learning_rate": plan.learning_rate, "n_steps": plan.n_steps}
+        base = MLPGate(
+            plan.hidden,
+            learning_rate=plan.learning_rate,
+            n_steps=plan.n_steps,
+            batch_size=plan.batch,
+        )
         if n_candidates > 1 and self.linear and n_inputs > 0:
             rank = min(n_inputs, n_candidates) + 1
-            linear = MLPGate((rank,), activation="identity", batch_size=plan.batch, **steps)
+            linear = clone(base).set_params(hidden=(rank,), activation="identity")
             kinds.append(("linear", linear, LINEAR_STRENGTHS))
         if n_candidates > 1:
-            local: Gate = MLPGate(plan.hidden, batch_size=plan.batch, **steps)
-            if self.base is not None:
-                local = clone(self.base)
+            local = base if self.base is None else clone(self.base)
             kinds.append(("local", local, self.strengths))
         left, crowd = 1.0 - sum(CONSTANT_PRIOR.values()), max(1.0, n_inputs / MANY_INPUTS)
         return [Point(name, prior) for name, prior in CONSTANT_PRIOR.items()] + [
