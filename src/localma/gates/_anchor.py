@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from localma.equations import empirical_risk, global_average
 from localma.gates.global_ import GlobalGate
+from localma.gates.labelled import Labelled
 from localma.losses import Loss
 
 Array = NDArray[np.floating]
@@ -27,7 +28,8 @@ def anchor_and_scale(
     weights = global_weights if len(equal) > 1 else equal
     if weights is None:
         no_inputs = np.empty((len(y), 0))
-        weights = GlobalGate().fit(no_inputs, P, y, loss=loss, sample_weight=weight).weights_
+        data = Labelled.of(no_inputs, P, y, loss=loss, sample_weight=weight)
+        weights = GlobalGate().fit(data).weights_
     risk, equal_risk = (
         abs(empirical_risk(loss, y, global_average(w, P), weight)) for w in (weights, equal)
     )

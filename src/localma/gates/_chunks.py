@@ -32,6 +32,7 @@ from localma.gates._packing import (
 )
 from localma.gates._parts import moments, row_slices, weighted_sum
 from localma.gates.global_ import GlobalGate
+from localma.gates.labelled import Labelled
 from localma.losses import Loss
 
 Array = NDArray[np.floating]
@@ -62,6 +63,11 @@ class Table:
     y: Array
     weight: Array
     location: bool = False
+
+    @classmethod
+    def of(cls, data: Labelled) -> Self:
+        """The sample as it is."""
+        return cls(data.X, data.P, data.y, data.sample_weight, data.loss.location)
 
     @property
     def row_numbers(self) -> int:
@@ -269,7 +275,8 @@ def large_anchor(
         chosen = slice(None) if rows is None else rows
         P, y, weight = table.P[chosen], table.y[chosen], table.weight[chosen]
         no_inputs = np.empty((len(y), 0))
-        weights = GlobalGate().fit(no_inputs, P, y, loss=loss, sample_weight=weight).weights_
+        data = Labelled.of(no_inputs, P, y, loss=loss, sample_weight=weight)
+        weights = GlobalGate().fit(data).weights_
     sums = np.zeros(3)
     n, width = len(table.y) if rows is None else len(rows), table.P.shape[1] * table.P.shape[2]
     for part in row_slices(n, rows, width):

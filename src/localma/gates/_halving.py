@@ -21,13 +21,14 @@ from localma.gates._chunks import Chunks, Table, large_anchor
 from localma.gates._engine import compile_loss
 from localma.gates._held_out import (
     HeldOut,
-    Labelled,
     Members,
     Point,
     constant_weights,
     two_halves,
 )
 from localma.gates._minibatch import BatchTraining, advance
+from localma.gates.global_ import find_global_weights
+from localma.gates.labelled import Labelled
 from localma.gates.mlp import MLPGate, begin, chunks_for
 
 Array = NDArray[np.floating]
@@ -56,7 +57,7 @@ class HalvedPath:
 
     def __init__(self, data: Labelled, fold: Fold, points: Sequence[Point], seed: int) -> None:
         self.data, self.fold, self.points, self.seed = data, fold, points, seed
-        self.table = Table(data.X, data.P, data.y, data.sample_weight, data.loss.location)
+        self.table = Table.of(data)
         self.kinds: dict[str, list[int]] = {}
         for k, point in enumerate(points):
             if point.gate is not None:
@@ -74,7 +75,7 @@ class HalvedPath:
             judged = np.sort(random.choice(judged, count, replace=False))
         seen = self._with_weight(train)
         seen = seen[:: -(-len(seen) // ANCHOR_ROWS)]
-        anchor = data.global_weights(seen)
+        anchor = find_global_weights(data, seen)
         members = [constant_weights(data, seen, point, anchor) for point in self.points]
         self._train(anchor, judged)
         P = data.P[judged]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localma.errors import InvalidInputError
 from localma.gates._parts import column_units, standard_scale
+from localma.gates.labelled import Labelled
 
 Array = NDArray[np.floating]
 Float32 = NDArray[np.float32]
@@ -40,36 +41,11 @@ class Data:
     rank: NDArray[np.uint64]
     location: bool = False
 
-
-def check_data(
-    X: Array, P: Array, y: Array, sample_weight: Array | None, *, location: bool = False
-) -> Data:
-    """Check the shapes of a sample and rank its rows."""
-    check_shapes(X, P, y)
-    weight = check_weight(sample_weight, len(X))
-    return Data(X, P, y, weight, _rank(X, y, weight), location)
-
-
-def check_shapes(X: Any, P: Array, y: Array) -> None:
-    """Refuse inputs, predictions and targets that do not fit together."""
-    if X.ndim != 2 or P.ndim != 3 or len(X) != len(P) or y.shape != (P.shape[0], P.shape[2]):
-        raise InvalidInputError(
-            "MLPGate takes inputs X of shape (n, p), predictions P of shape (n, M, K) and targets "
-            f"y of shape (n, K); received X {X.shape}, P {P.shape} and y {y.shape}. Give a single "
-            "output an axis of length one."
-        )
-
-
-def check_weight(sample_weight: Array | None, n: int) -> Float64:
-    """Weights of n rows, checked; ones if there are none."""
-    weight = np.ones(n) if sample_weight is None else np.asarray(sample_weight, np.float64)
-    if weight.shape != (n,) or not (weight >= 0.0).all() or not 0 < weight.sum() < np.inf:
-        raise InvalidInputError(
-            f"sample_weight must have shape ({n},), be finite and non-negative, and not all "
-            f"zero; received shape {weight.shape}, values from {weight.min(initial=np.inf):g} to "
-            f"{weight.max(initial=-np.inf):g}. Leave it out for equal weights of rows."
-        )
-    return weight
+    @classmethod
+    def of(cls, data: Labelled) -> Self:
+        """The sample, with ranks of its rows."""
+        X, y, weight = data.X, data.y, np.asarray(data.sample_weight, dtype=np.float64)
+        return cls(X, data.P, y, weight, _rank(X, y, weight), data.loss.location)
 
 
 def _rank(X: Array, y: Array, weight: Float64) -> NDArray[np.uint64]:

@@ -32,9 +32,6 @@ from localma.gates._packing import (
     Data,
     Float64,
     Sample,
-    check_data,
-    check_shapes,
-    check_weight,
     pack,
 )
 from localma.gates._stack import Part, Stack
@@ -45,13 +42,13 @@ from localma.gates.base import (
     Rules,
     check_arrays,
     check_inputs,
-    check_numbers,
     check_rules,
+    check_table,
     is_count,
     is_number,
-    plain_arrays,
     simplex_weights,
 )
+from localma.gates.labelled import Labelled, plain_arrays
 from localma.losses import Loss
 
 Array = NDArray[np.floating]
@@ -144,7 +141,8 @@ class MLPGate(Gate):
     >>> from localma.losses import squared_error
     >>> x = np.linspace(-2, 2, 200)
     >>> P, y = np.stack([-x, x], axis=1)[:, :, np.newaxis], np.abs(x)[:, np.newaxis]
-    >>> gate = MLPGate(random_state=0).fit(x[:, np.newaxis], P, y, loss=squared_error())
+    >>> data = Labelled.of(x[:, np.newaxis], P, y, loss=squared_error())
+    >>> gate = MLPGate(random_state=0).fit(data)
     >>> gate.predict_weights(np.array([[-1.5], [1.5]])).argmax(axis=1).tolist()
     [0, 1]
     """
@@ -216,31 +214,18 @@ class MLPGate(Gate):
 
     def fit(
         self,
-        X: Array,
-        P: Array,
-        y: Array,
+        data: Labelled,
         *,
-        loss: Loss,
-        sample_weight: Array | None = None,
         global_weights: Array | None = None,
         folds: Sequence[Fold] | None = None,
     ) -> Self:
         """Train the networks; `folds` play no part. See `Gate.fit`."""
         # The seed of the job is not read: that of the gate need not be an integer.
         job = Job(None, self.shrinkage, 0, global_weights)
-        self._fit_gates([self], X, P, y, loss, [job], sample_weight)
+        self._fit_gates([self], data, [job])
         return self
 
-    def fit_jobs(
-        self,
-        X: Array,
-        P: Array,
-        y: Array,
-        *,
-        loss: Loss,
-        jobs: Sequence[Job],
-        sample_weight: Array | None = None,
-    ) -> list[Self]:
+    def fit_jobs(self, data: Labelled, jobs: Sequence[Job]) -> list[Self]:
         """Train one copy of this gate per job, all at once; jobs with the same rows share them."""
         same = clone(self).get_params(
             deep=False
@@ -249,31 +234,18 @@ class MLPGate(Gate):
             type(self)(**same | {"shrinkage": job.shrinkage, "random_state": job.random_state})
             for job in jobs
         ]
-        self._fit_gates(gates, X, P, y, loss, jobs, sample_weight)
+        self._fit_gates(gates, data, jobs)
         return gates
 
-    def _fit_gates(
-        self,
-        gates: Sequence[MLPGate],
-        X: Array,
-        P: Array,
-        y: Array,
-        loss: Loss,
-        jobs: Sequence[Job],
-        sample_weight: Array | None,
-    ) -> None:
+    def _fit_gates(self, gates: Sequence[MLPGate], data: Labelled, jobs: Sequence[Job]) -> None:
         """Fit a gate to each job, over all rows or over mini-batches of them."""
-        X, P, y, sample_weight = plain_arrays(X, P, y, sample_weight)
-        check_numbers(X)
+        check_table(data.X)
         for gate in gates:
             gate._check_parameters()
-        if gates and self.batch_rows(len(y)) is None:
-            data = check_data(X, P, y, sample_weight, location=loss.location)
-            _fit_together(gates, data, loss, jobs)
+        if gates and self.batch_rows(data.n_rows) is None:
+            _fit_together(gates, Data.of(data), data.loss, jobs)
         elif gates:
-            check_shapes(X, P, y)
-            table = Table(X, P, y, check_weight(sample_weight, len(y)), loss.location)
-            _fit_on_batches(gates, table, loss, jobs)
+            _fit_on_batches(gates, Table.of(data), data.loss, jobs)
 
     def reads_in_parts(self, n_rows: int, n_groups: int | None = None) -> bool:
         """Whether training goes over mini-batches."""
@@ -307,17 +279,16 @@ class MLPGate(Gate):
         with np.errstate(divide="ignore"):
             return pin_last(np.log(self.predict_weights(X)))
 
-    def objective(
-        self, X: Array, P: Array, y: Array, *, loss: Loss, sample_weight: Array | None = None
-    ) -> NDArray[np.float64]:
-        """What training minimises, at each network: -> (n_restarts,). Arguments as in `fit`."""
+    def objective(self, data: Labelled) -> NDArray[np.float64]:
+        """What training minimises, at each network: -> (n_restarts,)."""
         check_is_fitted(self)
-        network = self._network(X.shape[1], P.shape[1])
+        X, P, M = data.X, data.P, data.n_candidates
+        network = self._network(X.shape[1], M)
         values = []
         for theta in self.parameters_:
-            stack = Stack.of(np.zeros(P.shape[1]), [self._part(1.0, theta[np.newaxis])])
+            stack = Stack.of(np.zeros(M), [self._part(1.0, theta[np.newaxis])])
             mixture = evaluate(stack, X, P=P, n_jobs=self.n_jobs)
-            risk = empirical_risk(loss, y, mixture, sample_weight)
+            risk = empirical_risk(data.loss, data.y, mixture, data.sample_weight)
             norm = np.sum(np.delete(theta, network.output_bias) ** 2, dtype=np.float64)
             values.append(risk / self.loss_scale_ + self.shrinkage * norm)
         return np.array(values)
