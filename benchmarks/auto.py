@@ -85,7 +85,7 @@ def measure(size: Size) -> Report:
         test.risk(pytorch_loop.predict_weights(network, train, test.X))
         for network in timings["pytorch"].result
     ]
-    fitted = [g.fit(train.X, train.P, train.y, loss=train.loss) for g in gates]
+    fitted = [g.fit(train.labelled()) for g in gates]
     twins = [test.risk(reference.fit_weights(gate, train, test.X)) for gate in fitted]
     loop = Row(
         f"n={size.n}",

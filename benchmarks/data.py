@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma.equations import local_average, row_losses, softmax
+from localma.gates import Labelled
 from localma.losses import Loss, cross_entropy, squared_error
 
 Array = NDArray[np.floating]
@@ -27,6 +28,10 @@ class Sample:
     def risk(self, weights: Array) -> float:
         """Mean loss of the average with some weights (n, M)."""
         return float(row_losses(self.loss, self.y, local_average(weights, self.P)).mean())
+
+    def labelled(self) -> Labelled:
+        """The same as gates take it."""
+        return Labelled.of(self.X, self.P, self.y, loss=self.loss)
 
     def head(self, n: int) -> Sample:
         return Sample(self.X[:n], self.P[:n], self.y[:n], self.loss)

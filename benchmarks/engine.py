@@ -17,9 +17,9 @@ from benchmarks.peers import Peer, PeerError
 from benchmarks.report import Report, Row
 from benchmarks.timing import PAUSE, Timing, interleave
 from localma.equations import softmax
-from localma.gates import MLPGate
+from localma.gates import Labelled, MLPGate
 from localma.gates._engine import block_size, compile_loss, in_threads, train
-from localma.gates._packing import check_data, pack
+from localma.gates._packing import Data, pack
 from localma.gates.base import Job
 
 Array = NDArray[np.floating]
@@ -184,7 +184,7 @@ def fit_all(fits: Fits) -> list[MLPGate]:
         Job(np.arange(end - len(sample.X), end), 0.0, int(gate.random_state))
         for end, sample, gate in zip(ends, samples, fits.gates, strict=True)
     ]
-    return fits.gates[0].fit_jobs(X, P, y, loss=samples[0].loss, jobs=jobs)
+    return fits.gates[0].fit_jobs(Labelled.of(X, P, y, loss=samples[0].loss), jobs)
 
 
 def kernel_work(fits: Fits) -> Callable[[], list[Array]]:
@@ -192,7 +192,7 @@ def kernel_work(fits: Fits) -> Callable[[], list[Array]]:
     gate, sample = fits.gates[0], fits.problems[0].train
     network = reference.network_of(gate, sample)
     block = block_size(network, 1)
-    packed = [pack(check_data(s.X, s.P, s.y, None), None, block, True) for s in _trains(fits)]
+    packed = [pack(Data.of(s.labelled()), None, block, True) for s in _trains(fits)]
     derivative, rates = compile_loss(sample.loss.derivative), gate._rates()
     decay = np.full(network.n_parameters, gate.weight_decay, dtype=np.float32)
     starts = [

@@ -120,7 +120,7 @@ def _gate(axes: Axes, hidden: int) -> MLPGate:
 def _regression(axes: Axes, n: int = 0, p: int = 5, M: int = 3, hidden: int = 16) -> Work:
     problem = regression(n or axes.base_n, p, M, seed=0)
     gate, train = _gate(axes, hidden), problem.train
-    return Work(lambda: gate.fit(train.X, train.P, train.y, loss=train.loss), train, problem.test)
+    return Work(lambda: gate.fit(train.labelled()), train, problem.test)
 
 
 def _classification(axes: Axes, n_classes: int) -> Work:

@@ -19,7 +19,7 @@ from localma.gates import MLPGate, ShrunkGate
 from localma.gates._engine import block_size
 from localma.gates._minibatch import batch_steps
 from localma.gates._network import Network
-from localma.gates._packing import check_data, pack
+from localma.gates._packing import Data, pack
 
 Array = NDArray[np.floating]
 Float64 = NDArray[np.float64]
@@ -32,8 +32,9 @@ def network_of(gate: MLPGate, sample: Sample) -> Network:
 def starts(gate: MLPGate, sample: Sample, global_weights: Array | None = None) -> list[Float64]:
     """Parameters at which each training of a gate with an integer seed starts."""
     network = network_of(gate, sample)
-    data = check_data(sample.X, sample.P, sample.y, None)
-    order = pack(data, None, block_size(network, sample.y.shape[1]), True).candidates
+    order = pack(
+        Data.of(sample.labelled()), None, block_size(network, sample.y.shape[1]), True
+    ).candidates
     anchor = np.full(len(order), 1.0 / len(order)) if global_weights is None else global_weights
     return [
         network.reorder_candidates(gate._start(network, rng, anchor[order]), order).astype(float)

@@ -17,7 +17,7 @@ from benchmarks.data import Sample, regression
 from benchmarks.report import Report, Row
 from benchmarks.timing import PAUSE, interleave
 from localma.equations import global_average
-from localma.gates import GlobalGate
+from localma.gates import GlobalGate, Labelled
 
 Array = NDArray[np.floating]
 
@@ -80,11 +80,11 @@ def nnls_weights(P: Array, y: Array) -> Array:
 def _global_weights(report: Report, size: Size) -> None:
     problem = regression(size.global_n, 5, size.global_M, seed=0)
     train, test = problem.train, problem.test
-    nothing = np.empty((len(train.y), 0))
+    data = Labelled.of(np.empty((len(train.y), 0)), train.P, train.y, loss=train.loss)
     P, y = train.P[:, :, 0], train.y[:, 0]
     timings = interleave(
         {
-            "ours": lambda: GlobalGate().fit(nothing, train.P, train.y, loss=train.loss),
+            "ours": lambda: GlobalGate().fit(data),
             "nnls": lambda: nnls_weights(P, y),
         },
         size.global_repeats,

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma.equations import local_average
-from localma.gates import GlobalGate, MLPGate
+from localma.gates import GlobalGate, Labelled, MLPGate
 from localma.gates.theory import theorem_architecture
 from localma.losses import squared_error
 from studies.drawing import draw_lines, save, subplots
@@ -156,9 +156,8 @@ def run_companies(keys: Keys, seed: np.random.SeedSequence, methods: Sequence[st
 
 def best_constant(points: Points) -> float:
     """Smallest mean squared error against the truth of any constant weights."""
-    gate = GlobalGate().fit(
-        points.X, points.P[:, :, np.newaxis], points.truth[:, np.newaxis], loss=squared_error()
-    )
+    P, truth = points.P[:, :, np.newaxis], points.truth[:, np.newaxis]
+    gate = GlobalGate().fit(Labelled.of(points.X, P, truth, loss=squared_error()))
     return float(
         np.mean((local_average(gate.predict_weights(points.X), points.P) - points.truth) ** 2)
     )

@@ -30,7 +30,7 @@ from benchmarks.peers import Peer, PeerFailedError, PeerMissingError, install, i
 from benchmarks.report import Report, Row
 from benchmarks.timing import interleave
 from localma.errors import InvalidInputError
-from localma.gates import MLPGate, ShrunkGate
+from localma.gates import Labelled, MLPGate, ShrunkGate
 
 TORCH = find_spec("torch") is not None
 NO_ENVIRONMENTS = Path(__file__).parent / "no-such-folder"
@@ -98,7 +98,7 @@ def test_a_ratio_needs_rows_that_count():
 def test_reference_is_the_twin_of_the_gate(gate):
     problem = regression(100, 3, 3, seed=1, n_test=50)
     train, X = problem.train, problem.test.X
-    gate.set_params(n_steps=100).fit(train.X, train.P, train.y, loss=train.loss)
+    gate.set_params(n_steps=100).fit(Labelled.of(train.X, train.P, train.y, loss=train.loss))
     twin = reference.fit_weights(gate, train, X)
     np.testing.assert_allclose(twin, gate.predict_weights(X), atol=2e-3)
     np.testing.assert_allclose(
@@ -109,7 +109,7 @@ def test_reference_is_the_twin_of_the_gate(gate):
 def test_reference_under_cross_entropy():
     sample = classification(100, 3, 2, n_classes=4, seed=0).observed()
     gate = MLPGate.paper((4,), random_state=0).set_params(n_steps=50)
-    gate.fit(sample.X, sample.P, sample.y, loss=sample.loss)
+    gate.fit(Labelled.of(sample.X, sample.P, sample.y, loss=sample.loss))
     twin = reference.fit_weights(gate, sample, sample.X)
     np.testing.assert_allclose(twin, gate.predict_weights(sample.X), atol=2e-3)
 
@@ -130,7 +130,9 @@ def test_engine_does_not_count_a_wrong_fit(monkeypatch):
     def too_short(fits):
         return [
             MLPGate((4,), n_steps=1, shrinkage=0.0).fit(
-                problem.train.X, problem.train.P, problem.train.y, loss=problem.train.loss
+                Labelled.of(
+                    problem.train.X, problem.train.P, problem.train.y, loss=problem.train.loss
+                )
             )
             for problem in fits.problems
         ]

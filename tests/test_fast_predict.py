@@ -14,7 +14,7 @@ from sklearn.base import clone
 from localma import LocalMAClassifier, LocalMARegressor, load
 from localma.equations import local_average, softmax
 from localma.errors import FileFormatError, InvalidInputError
-from localma.gates import EqualGate, GlobalGate, MLPGate, ShrunkGate
+from localma.gates import EqualGate, GlobalGate, Labelled, MLPGate, ShrunkGate
 from localma.gates._engine import evaluate
 from localma.gates._mixed import MixedGates
 from localma.gates._network import Network
@@ -47,7 +47,7 @@ def one_by_one(gate, mixed, X):
 @pytest.fixture(scope="module")
 def auto():
     X, P, y = draw(200, 3, 3, noise=1.0)  # in which no point of the path stands out
-    return ShrunkGate(random_state=0).fit(X, P, y, loss=SQUARED), X
+    return ShrunkGate(random_state=0).fit(Labelled.of(X, P, y, loss=SQUARED)), X
 
 
 class TestShrunkGate:
@@ -69,7 +69,7 @@ class TestShrunkGate:
     def test_sizes(self, M, p, guard):
         X, P, y = draw(80, p, M)
         gate = ShrunkGate(BASE, guard=guard, cv=2, n_restarts=2, random_state=0)
-        new = near_and_far(gate.fit(X, P, y, loss=SQUARED) and X)
+        new = near_and_far(gate.fit(Labelled.of(X, P, y, loss=SQUARED)) and X)
         expected = one_by_one(gate, gate.answer_, new)
         np.testing.assert_allclose(gate.predict_weights(new), expected, atol=1e-6)
         for K in (1, 4):
@@ -107,7 +107,7 @@ class TestShrunkGate:
 
         X, P, _ = draw(60, 2, 2)
         gate = ShrunkGate(Shy(), cv=2, linear=False, random_state=0)
-        gate.fit(X, P, P.mean(axis=1), loss=SQUARED)
+        gate.fit(Labelled.of(X, P, P.mean(axis=1), loss=SQUARED))
         assert gate.answer_.stack is None
         new = near_and_far(X)
         weights, P_new = one_by_one(gate, gate.answer_, new), draw(len(new), 2, 2)[1]
@@ -123,7 +123,7 @@ class TestShrunkGate:
     def test_a_damaged_file_is_refused(self, auto):
         arrays = auto[0].arrays()
         prefix = next(name for name in arrays if name.endswith(".mean")).removesuffix("mean")
-        narrow = clone(auto[0].answer_.gates[0]).fit(*draw(20, 2, 3), loss=SQUARED)
+        narrow = clone(auto[0].answer_.gates[0]).fit(Labelled.of(*draw(20, 2, 3), loss=SQUARED))
         arrays |= {prefix + name: array for name, array in narrow.arrays().items()}
         with pytest.raises(FileFormatError, match=r"the 3 inputs of ShrunkGate; .* takes 2"):
             ShrunkGate().restore(arrays)
@@ -148,7 +148,7 @@ class TestMLPGate:
         X = 5.0 + 3.0 * X
         gates = [MLPGate(n_steps=20, random_state=1, **options), MLPGate((8,), n_steps=20)]
         for gate in gates:
-            gate.fit(X, P, y, loss=SQUARED)
+            gate.fit(Labelled.of(X, P, y, loss=SQUARED))
         mixed = MixedGates(np.full(3, 0.1), gates, np.array([0, 1]), np.array([0.5, 0.2]))
         assert len(mixed.stack.standards) == 2 - (options != {"standardize": False})
         np.testing.assert_allclose(evaluate(mixed.stack, X), mixed.predict_weights(X), atol=1e-6)
@@ -157,9 +157,9 @@ class TestMLPGate:
 
     def test_a_new_fit_is_seen(self):
         X, P, y = draw(60, 2, 2)
-        gate = MLPGate(n_steps=20, random_state=0).fit(X, P, y, loss=SQUARED)
+        gate = MLPGate(n_steps=20, random_state=0).fit(Labelled.of(X, P, y, loss=SQUARED))
         before = gate.predict_weights(X)
-        gate.fit(X, P[:, ::-1], y, loss=SQUARED)
+        gate.fit(Labelled.of(X, P[:, ::-1], y, loss=SQUARED))
         np.testing.assert_allclose(gate.predict_weights(X), before[:, ::-1], atol=1e-6)
 
 

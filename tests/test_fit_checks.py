@@ -18,7 +18,7 @@ from localma.baseline import Baseline
 from localma.errors import LeakageWarning, LocalMAWarning, WorseThanConstantWarning
 from localma.evidence import BaselineGap, LocalityGain, baseline_gap
 from localma.fit_checks import over_constant, tells_classes, tells_number
-from localma.gates import MLPGate, ShrunkGate
+from localma.gates import Labelled, MLPGate, ShrunkGate
 from localma.inspection import evaluate, summarize
 from localma.losses import LOSSES, Interval, Loss, get_loss
 
@@ -220,7 +220,9 @@ def test_a_saved_model_keeps_its_cautions_and_its_constant(tmp_path):
 def test_a_gate_without_its_estimator_is_not_compared():
     data = draw(100)
     gate = ShrunkGate(random_state=0)
-    gate.fit(data.X, data.P[:, :, None], data.y[:, None], loss=get_loss("squared_error"))
+    gate.fit(
+        Labelled.of(data.X, data.P[:, :, None], data.y[:, None], loss=get_loss("squared_error"))
+    )
     assert np.isnan(gate.locality_gain_.over_baseline)
     assert not gate.locality_gain_.beside_baseline.is_idle
     assert np.isnan(ShrunkGate().restore(gate.arrays()).locality_gain_.over_baseline)

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from localma.equations import empirical_risk, global_average
 from localma.errors import FileFormatError, InvalidInputError
+from localma.gates import Labelled
 from localma.gates._blas_threads import one_blas_thread
 from localma.gates._row_blocks import RowBlocks
 from localma.gates._simplex_qp import minimise_quadratic, quadratic_gap
@@ -78,7 +79,9 @@ def problem(loss, kind="random", seed=0):
 
 def fit(P, y, loss, sample_weight=None, **parameters):
     gate = GlobalGate(**parameters)
-    return gate.fit(np.zeros((len(y), 1)), P, y, loss=loss, sample_weight=sample_weight)
+    return gate.fit(
+        Labelled.of(np.zeros((len(y), 1)), P, y, loss=loss, sample_weight=sample_weight)
+    )
 
 
 def gap_by_definition(P, y, loss, weights, sample_weight=None):
@@ -490,7 +493,7 @@ def test_arrays_and_restore():
     again = GlobalGate().restore(gate.arrays())
     np.testing.assert_array_equal(again.weights_, gate.weights_)
     assert (again.risk_, again.gap_, again.n_iter_) == (gate.risk_, gate.gap_, gate.n_iter_)
-    equal = EqualGate().fit(np.zeros((300, 1)), P, y, loss=huber())
+    equal = EqualGate().fit(Labelled.of(np.zeros((300, 1)), P, y, loss=huber()))
     np.testing.assert_array_equal(
         EqualGate().restore(equal.arrays()).predict_weights(np.zeros((2, 1))),
         np.full((2, 6), 1 / 6),
@@ -530,10 +533,10 @@ def test_tolerance_is_positive(tol):
 
 def test_shapes_are_checked():
     P, y = problem(huber())
-    message = r"P of shape \(n, M, K\).*received P \(300, 6\) and y \(300, 1\)\. Give a single"
+    message = r"P of shape \(n, M, K\).*inputs, P \(300, 6\) and y \(300, 1\)\. Give a single"
     with pytest.raises(InvalidInputError, match=message):
         fit(P[:, :, 0], y, huber())
-    with pytest.raises(InvalidInputError, match=r"received P \(300, 6, 1\) and y \(300,\)"):
+    with pytest.raises(InvalidInputError, match=r"P \(300, 6, 1\) and y \(300,\)"):
         fit(P, y[:, 0], huber())
 
 

@@ -30,7 +30,7 @@ from localma.errors import (  # noqa: E402
     MissingDependencyError,
     UntrustedFileError,
 )
-from localma.gates import ImageGate, Job, MLPGate, ShrunkGate  # noqa: E402
+from localma.gates import ImageGate, Job, Labelled, MLPGate, ShrunkGate  # noqa: E402
 from localma.gates import _feature_cache as feature_cache  # noqa: E402
 from localma.losses import squared_error  # noqa: E402
 from tests.tiny_models import real_data, tiny_body  # noqa: E402
@@ -53,7 +53,7 @@ def risk(gate, X, P, y):
 
 
 def fit(gate, X, P, y, **keywords):
-    return gate.fit(X, P, y, loss=squared_error(), **keywords)
+    return gate.fit(Labelled.of(X, P, y, loss=squared_error(), **keywords))
 
 
 class Counting(torch.nn.Module):
@@ -141,7 +141,7 @@ def test_features_are_computed_once_for_all_jobs_and_all_predictions():
     gate = ImageGate(Counting(), frozen=True, head=HEAD)
     rows = [np.arange(0, 40), np.arange(20, 60), None]
     jobs = [Job(part, shrinkage, 0) for part in rows for shrinkage in (0.1, 0.001)]
-    fitted = gate.fit_jobs(X, P, y, loss=squared_error(), jobs=jobs)
+    fitted = gate.fit_jobs(Labelled.of(X, P, y, loss=squared_error()), jobs)
     for job, one in zip(jobs, fitted, strict=True):
         assert one.shrinkage == job.shrinkage
         one.predict_weights(X)
@@ -277,7 +277,7 @@ def test_copies_go_with_their_rows_into_jobs():
             head=HEAD,
             n_copies=1,
             candidates_on=lambda _, rows, A=A: A[rows],
-        ).fit_jobs(X, A, y, loss=squared_error(), jobs=[Job(rows, 0.01, 0)])[0]
+        ).fit_jobs(Labelled.of(X, A, y, loss=squared_error()), [Job(rows, 0.01, 0)])[0]
         for A in (P, spoilt)
     ]
     np.testing.assert_array_equal(gates[0].predict_weights(X), gates[1].predict_weights(X))

@@ -14,7 +14,7 @@ from localma import Column, LocalMAClassifier, LocalMARegressor, as_candidate
 from localma.candidates import Pool, fit_temperature
 from localma.errors import CandidateError, InvalidInputError
 from localma.frames import unmasked, without_mask
-from localma.gates import EqualGate, GlobalGate, MLPGate, ShrunkGate
+from localma.gates import EqualGate, GlobalGate, Labelled, MLPGate, ShrunkGate
 from localma.inspection import evaluate, explain, observe, summarize
 from localma.losses import Loss, check_predictions, check_targets, check_unit, get_loss
 
@@ -214,18 +214,15 @@ class TestMasks:
         X, P, y = sample()
         values = {"X": X, "P": P[:, :, None], "y": y[:, None], "sample_weight": np.ones(60)}
         values[name] = masked(values[name])
-        if (type(gate), name) == (GlobalGate, "X"):
-            gate.fit(**values, loss=SQUARED)  # it looks at no input
-            return
         with pytest.raises(InvalidInputError, match=f"{name} is masked in 1 of 60 rows"):
-            gate.fit(**values, loss=SQUARED)
+            gate.fit(Labelled.of(**values, loss=SQUARED))
 
     @pytest.mark.parametrize(
         "gate", [EqualGate(), GlobalGate(), MLPGate(n_steps=2), ShrunkGate(cv=2)]
     )
     def test_fitted_gates_refuse_masks(self, gate):
         X, P, y = sample()
-        gate.fit(X, P[:, :, None], y[:, None], loss=SQUARED)
+        gate.fit(Labelled.of(X, P[:, :, None], y[:, None], loss=SQUARED))
         with pytest.raises(InvalidInputError, match="P is masked"):
             gate.average(X, masked(P))
         if gate.needs_inputs:
@@ -287,7 +284,7 @@ class TestDates:
         with pytest.raises(InvalidInputError, match="received dtype datetime64"):
             model.gate_.predict_weights(DATES)
         with pytest.raises(InvalidInputError, match="received dtype datetime64"):
-            MLPGate().fit(DATES, P[:, :, None], y[:, None], loss=SQUARED)
+            MLPGate().fit(Labelled.of(DATES, P[:, :, None], y[:, None], loss=SQUARED))
 
     def test_pass_where_the_gate_needs_no_input(self):
         _, _, y = sample()

@@ -15,7 +15,7 @@ from localma.equations import local_average
 from localma.errors import InvalidInputError
 from localma.folds import make_folds
 from localma.frames import LARGE_ROWS, drop_columns
-from localma.gates import Job, MLPGate, ShrunkGate, _chunks, _halving
+from localma.gates import Job, Labelled, MLPGate, ShrunkGate, _chunks, _halving
 from localma.gates._chunks import Chunks, Table
 from localma.gates._extremes import outermost
 from localma.gates._minibatch import block_of_batch
@@ -55,7 +55,7 @@ def quick_path(**more):
 
 
 def fit(gate, data, **more):
-    return gate.fit(*data, loss=SQUARED, **more)
+    return gate.fit(Labelled.of(*data, loss=SQUARED, **more))
 
 
 def learnt(gate):
@@ -68,8 +68,10 @@ class TestMiniBatches:
         how = {"shrinkage": 1e-4, "learning_rate": 0.02, "random_state": 0}
         whole = fit(MLPGate((8,), batch_size="all", n_steps=3000, **how), data)
         parts = fit(MLPGate((8,), batch_size=192, n_steps=3000, **how), data)
-        start = fit(MLPGate((8,), n_steps=1, **how), data).objective(*data, loss=SQUARED)
-        reached, aim = (gate.objective(*data, loss=SQUARED) for gate in (parts, whole))
+        start = fit(MLPGate((8,), n_steps=1, **how), data).objective(
+            Labelled.of(*data, loss=SQUARED)
+        )
+        reached, aim = (gate.objective(Labelled.of(*data, loss=SQUARED)) for gate in (parts, whole))
         assert start > 3 * aim
         assert reached == pytest.approx(aim, rel=0.01)
 
@@ -103,9 +105,9 @@ class TestMiniBatches:
             for shrinkage in (0.0, 0.1)
             for seed in (0, 1)
         ]
-        together = gate.fit_jobs(X, P, y, loss=SQUARED, jobs=jobs)
+        together = gate.fit_jobs(Labelled.of(X, P, y, loss=SQUARED), jobs)
         for job, fitted in zip(jobs, together, strict=True):
-            (alone,) = gate.fit_jobs(X, P, y, loss=SQUARED, jobs=[job])
+            (alone,) = gate.fit_jobs(Labelled.of(X, P, y, loss=SQUARED), [job])
             np.testing.assert_array_equal(alone.parameters_, fitted.parameters_)
             assert fitted.n_steps_.tolist() == [50]
 
@@ -371,7 +373,7 @@ class TestHalvedPath:
         X = rng.normal(size=(N, 1))
         P = rng.uniform(0.1, 0.9, size=(N, 2))
         y = np.ones(N) if name == "cross_entropy" else P[np.arange(N), (X[:, 0] > 0).astype(int)]
-        gate = quick_path().fit(X, P[:, :, None], y[:, None], loss=get_loss(name))
+        gate = quick_path().fit(Labelled.of(X, P[:, :, None], y[:, None], loss=get_loss(name)))
         assert np.isfinite(gate.predict_weights(X)).all()
         if name != "cross_entropy":
             assert gate.locality_gain_.is_clear
@@ -509,7 +511,7 @@ def test_the_number_of_rows_says_how_gates_are_trained_not_their_weights():
     X, P, y = as_gate_sees(*local_truth())
     gate = ShrunkGate(random_state=0)
     weight = np.where(np.arange(len(y)) == 0, 1.5, 1.0)
-    gate.fit(X, P, y, loss=SQUARED, sample_weight=weight)
+    gate.fit(Labelled.of(X, P, y, loss=SQUARED, sample_weight=weight))
     assert gate.n_effective_ < len(y) == gate.n_rows_
     assert {member.hidden for member in gate.answer_.gates} & {(32, 32)}
     again = ShrunkGate(random_state=0).restore(gate.arrays())
@@ -518,7 +520,7 @@ def test_the_number_of_rows_says_how_gates_are_trained_not_their_weights():
 
 def test_the_final_fit_sees_rows_that_neither_trained_nor_judged():
     X, P, y = as_gate_sees(*local_truth())
-    data = _halving.Labelled.of(X, P, y, None, SQUARED)
+    data = Labelled.of(X, P, y, loss=SQUARED)
     fold = (np.arange(8000), np.arange(8000, 12000))
     points = ShrunkGate()._points(X.shape[1], P.shape[1], len(y), len(y))
     path = _halving.HalvedPath(data, fold, points, seed=0)
@@ -527,5 +529,7 @@ def test_the_final_fit_sees_rows_that_neither_trained_nor_judged():
 
 def test_targets_that_are_tiny_train_too():
     X, P, y = as_gate_sees(*local_truth())
-    gate, tiny = (quick_path().fit(X, c * P, c * y, loss=SQUARED) for c in (1.0, 2.0**-73))
+    gate, tiny = (
+        quick_path().fit(Labelled.of(X, c * P, c * y, loss=SQUARED)) for c in (1.0, 2.0**-73)
+    )
     np.testing.assert_allclose(tiny.predict_weights(X[:10]), gate.predict_weights(X[:10]))

@@ -14,10 +14,10 @@ from sklearn.base import clone
 
 from localma.equations import empirical_risk, global_average, local_average
 from localma.errors import FileFormatError, InvalidInputError
-from localma.gates import GlobalGate, Job, MLPGate
+from localma.gates import GlobalGate, Job, Labelled, MLPGate
 from localma.gates._engine import block_size, compile_loss, train
 from localma.gates._network import Network
-from localma.gates._packing import check_data, pack
+from localma.gates._packing import Data, pack
 from localma.losses import LOSSES, Loss, get_loss
 
 SQUARED = get_loss("squared_error")
@@ -43,7 +43,12 @@ def positive_problem(n=60, seed=0):
 
 def kernel_gradient(network, theta, X, P, y, *, loss=SQUARED, weight=None, bound=None):
     """Gradient of the mean loss by the kernel, for candidates in the order given."""
-    sample = pack(check_data(X, P, y, weight), None, block_size(network, P.shape[2]), False)
+    sample = pack(
+        Data.of(Labelled.of(X, P, y, loss=loss, sample_weight=weight)),
+        None,
+        block_size(network, P.shape[2]),
+        False,
+    )
     inverse = np.argsort(sample.candidates)
     after, gradient, _ = train(
         network,
@@ -149,9 +154,9 @@ class TestTraining:
         X, P, y = problem(n=200, p=5)
         network = Network((5, 16, 3))
         gate = MLPGate.paper(random_state=3).set_params(n_steps=100, standardize=False)
-        gate.fit(X, P, y, loss=SQUARED)
+        gate.fit(Labelled.of(X, P, y, loss=SQUARED))
         rng = np.random.default_rng(3).spawn(1)[0]
-        order = pack(check_data(X, P, y, None), None, 64, False).candidates
+        order = pack(Data.of(Labelled.of(X, P, y, loss=SQUARED)), None, 64, False).candidates
         start = network.reorder_candidates(network.random(rng), order)
         theta = torch.tensor(start, dtype=torch.float64, requires_grad=True)
         adam = torch.optim.Adam([theta], lr=0.01, weight_decay=0.05)
@@ -165,27 +170,29 @@ class TestTraining:
         X, P, y = problem()
         values = [
             MLPGate(n_steps=n_steps, tol=0, random_state=0)
-            .fit(X, P, y, loss=SQUARED)
-            .objective(X, P, y, loss=SQUARED)[0]
+            .fit(Labelled.of(X, P, y, loss=SQUARED))
+            .objective(Labelled.of(X, P, y, loss=SQUARED))[0]
             for n_steps in (1, 50, 800)
         ]
         assert values[0] > values[1] > values[2]
 
     def test_objective_is_risk_plus_shrinkage(self):
         X, P, y = problem()
-        gate = MLPGate(shrinkage=0.1, n_steps=20, random_state=0).fit(X, P, y, loss=SQUARED)
+        gate = MLPGate(shrinkage=0.1, n_steps=20, random_state=0).fit(
+            Labelled.of(X, P, y, loss=SQUARED)
+        )
         risk = empirical_risk(SQUARED, y, local_average(gate.predict_weights(X), P))
         global_risk = empirical_risk(SQUARED, y, global_average(gate.global_weights_, P))
         norm = (gate.parameters_[0, :-3].astype(float) ** 2).sum()
         assert gate.loss_scale_ == pytest.approx(global_risk)
-        value = gate.objective(X, P, y, loss=SQUARED)
+        value = gate.objective(Labelled.of(X, P, y, loss=SQUARED))
         assert value == pytest.approx([risk / global_risk + 0.1 * norm], rel=1e-5)
 
     def test_more_shrinkage_is_less_local_and_infinite_is_global(self):
         X, P, y = problem()
         jobs = [Job(None, s, 0) for s in (0.0, 0.01, 0.1, 1.0, np.inf)]
-        gates = MLPGate().fit_jobs(X, P, y, loss=SQUARED, jobs=jobs)
-        global_ = GlobalGate().fit(X, P, y, loss=SQUARED).weights_
+        gates = MLPGate().fit_jobs(Labelled.of(X, P, y, loss=SQUARED), jobs)
+        global_ = GlobalGate().fit(Labelled.of(X, P, y, loss=SQUARED)).weights_
         spread = [gate.predict_weights(X).std(axis=0).sum() for gate in gates]
         assert all(np.diff(spread) <= 1e-6)
         assert spread[0] > 2 * spread[2] > 10 * spread[3]
@@ -195,7 +202,9 @@ class TestTraining:
     def test_shrinkage_is_free_of_the_unit_of_the_target(self):
         X, P, y = problem()
         metres, millimetres = (
-            MLPGate(random_state=0).fit(X, c * P, c * y, loss=SQUARED).predict_weights(X)
+            MLPGate(random_state=0)
+            .fit(Labelled.of(X, c * P, c * y, loss=SQUARED))
+            .predict_weights(X)
             for c in (1.0, 1024.0)
         )
         np.testing.assert_allclose(millimetres, metres, atol=1e-3)
@@ -203,7 +212,9 @@ class TestTraining:
     def test_extreme_units_leave_the_paper_with_all_or_none_of_its_weight_decay(self):
         X, P, y = problem()
         large, larger, small, smaller = (
-            MLPGate.paper(random_state=0).fit(X, c * P, c * y, loss=SQUARED).predict_weights(X)
+            MLPGate.paper(random_state=0)
+            .fit(Labelled.of(X, c * P, c * y, loss=SQUARED))
+            .predict_weights(X)
             for c in (1e8, 1e20, 1e-8, 1e-20)
         )
         np.testing.assert_allclose(larger, large, atol=0.03)  # its learning rate never falls
@@ -217,17 +228,21 @@ class TestTraining:
         P, y = np.abs(P) + 1.0, np.abs(y) + 1.0
         loss, floored = get_loss(name), name in ("poisson", "gamma", "inverse_gaussian", "tweedie")
         gate = MLPGate(batch_size=batch_size, n_steps=100, random_state=0)
-        one = clone(gate).fit(X, P, y, loss=loss).predict_weights(X)
+        one = clone(gate).fit(Labelled.of(X, P, y, loss=loss)).predict_weights(X)
         for unit in (1e-6, 1e8, 1e20) if floored else (1e-20, 1e-6, 1e8, 1e20):
             same = get_loss("huber", delta=1.35 * unit) if name == "huber" else loss
-            other = clone(gate).fit(X, unit * P, unit * y, loss=same).predict_weights(X)
+            other = (
+                clone(gate).fit(Labelled.of(X, unit * P, unit * y, loss=same)).predict_weights(X)
+            )
             np.testing.assert_allclose(other, one, atol=2e-3)
 
     def test_the_unit_of_the_target_does_not_matter_to_a_loss_of_ones_own(self):
         X, P, y = problem()
         loss = Loss("own", lambda y, mu: (mu - y) ** 4, lambda y, mu: 4 * (mu - y) ** 3)
         one, other = (
-            MLPGate(n_steps=100, random_state=0).fit(X, c * P, c * y, loss=loss).predict_weights(X)
+            MLPGate(n_steps=100, random_state=0)
+            .fit(Labelled.of(X, c * P, c * y, loss=loss))
+            .predict_weights(X)
             for c in (1.0, 1e20)
         )
         np.testing.assert_allclose(other, one, atol=1e-3)
@@ -237,20 +252,24 @@ class TestTraining:
         weights = np.array([0.7, 0.3, 0.0])
         for bound in (None, 8.0):
             gate = MLPGate(learning_rate=1e-12, n_steps=1, logit_bound=bound)
-            gate.fit(X, P, y, loss=SQUARED, global_weights=weights)
+            gate.fit(Labelled.of(X, P, y, loss=SQUARED), global_weights=weights)
             expected = np.tile(0.99 * weights + 0.01 / 3, (len(X), 1))
             np.testing.assert_allclose(gate.predict_weights(X), expected, atol=1e-5)
 
     def test_bound_on_the_logits_holds(self):
         X, P, y = problem()
-        gate = MLPGate(logit_bound=0.5, shrinkage=0.0, random_state=0).fit(X, P, y, loss=SQUARED)
+        gate = MLPGate(logit_bound=0.5, shrinkage=0.0, random_state=0).fit(
+            Labelled.of(X, P, y, loss=SQUARED)
+        )
         logits = gate.logits(100 * X)
         assert (logits[:, -1] == 0).all()
         assert 0.9 < np.abs(logits).max() <= 1.0 + 1e-5  # of a difference of two
 
     def test_restarts_are_averaged(self):
         X, P, y = problem()
-        gate = MLPGate(n_restarts=3, n_steps=50, random_state=0).fit(X, P, y, loss=SQUARED)
+        gate = MLPGate(n_restarts=3, n_steps=50, random_state=0).fit(
+            Labelled.of(X, P, y, loss=SQUARED)
+        )
         assert gate.parameters_.shape == (3, Network((3, 16, 3)).n_parameters)
         single = [
             numpy_weights(Network((3, 16, 3)), t, (X - gate.mean_) / gate.scale_)
@@ -262,20 +281,24 @@ class TestTraining:
     def test_tolerance_ends_each_training_alone(self):
         X, P, y = problem()
         jobs = [Job(None, s, 0) for s in (0.01, 0.1)]
-        early = MLPGate(tol=0.01).fit_jobs(X, P, y, loss=SQUARED, jobs=jobs)
-        full = MLPGate(tol=0.0).fit_jobs(X, P, y, loss=SQUARED, jobs=jobs)
-        alone = MLPGate(tol=0.01, shrinkage=0.1, random_state=0).fit(X, P, y, loss=SQUARED)
+        early = MLPGate(tol=0.01).fit_jobs(Labelled.of(X, P, y, loss=SQUARED), jobs)
+        full = MLPGate(tol=0.0).fit_jobs(Labelled.of(X, P, y, loss=SQUARED), jobs)
+        alone = MLPGate(tol=0.01, shrinkage=0.1, random_state=0).fit(
+            Labelled.of(X, P, y, loss=SQUARED)
+        )
         np.testing.assert_array_equal(alone.parameters_, early[1].parameters_)
         for short, long in zip(early, full, strict=True):
             assert short.n_steps_[0] < long.n_steps_[0] == 800
-            values = [gate.objective(X, P, y, loss=SQUARED)[0] for gate in (short, long)]
+            values = [
+                gate.objective(Labelled.of(X, P, y, loss=SQUARED))[0] for gate in (short, long)
+            ]
             assert values[0] == pytest.approx(values[1], abs=1e-3)
 
     def test_divergence_is_an_error(self):
         X, P, y = problem()
         broken = Loss("broken", lambda y, mu: mu - y, lambda y, mu: (mu - y) / (mu - mu))
         with pytest.raises(InvalidInputError, match=r"must stay finite.*Lower learning_rate"):
-            MLPGate().fit(X, P, y, loss=broken, global_weights=np.full(3, 1 / 3))
+            MLPGate().fit(Labelled.of(X, P, y, loss=broken), global_weights=np.full(3, 1 / 3))
 
 
 class TestSample:
@@ -283,9 +306,9 @@ class TestSample:
         X, P, y = problem(n=60)
         counts = np.random.default_rng(0).integers(0, 4, size=60)
         gate = MLPGate(shrinkage=0.01, random_state=0)
-        weighted = clone(gate).fit(X, P, y, loss=SQUARED, sample_weight=counts)
+        weighted = clone(gate).fit(Labelled.of(X, P, y, loss=SQUARED, sample_weight=counts))
         rows = np.repeat(np.arange(60), counts)
-        repeated = clone(gate).fit(X[rows], P[rows], y[rows], loss=SQUARED)
+        repeated = clone(gate).fit(Labelled.of(X[rows], P[rows], y[rows], loss=SQUARED))
         np.testing.assert_allclose(
             weighted.predict_weights(X), repeated.predict_weights(X), atol=1e-3
         )
@@ -295,20 +318,20 @@ class TestSample:
         rows, weight = np.arange(0, 120, 2), np.random.default_rng(0).uniform(size=120)
         gate = MLPGate(n_steps=30, n_restarts=2)
         jobs = [Job(rows, 0.01, 5), Job(None, 0.1, 6, np.array([0.2, 0.3, 0.5])), Job(rows, 0.1, 7)]
-        together = gate.fit_jobs(X, P, y, loss=SQUARED, jobs=jobs, sample_weight=weight)
+        together = gate.fit_jobs(Labelled.of(X, P, y, loss=SQUARED, sample_weight=weight), jobs)
         alone = super(MLPGate, gate).fit_jobs(
-            X, P, y, loss=SQUARED, jobs=jobs, sample_weight=weight
+            Labelled.of(X, P, y, loss=SQUARED, sample_weight=weight), jobs
         )
         for one, other in zip(together, alone, strict=True):
             np.testing.assert_array_equal(one.parameters_, other.parameters_)
             np.testing.assert_array_equal(one.global_weights_, other.global_weights_)
-        assert gate.fit_jobs(X, P, y, loss=SQUARED, jobs=[]) == []
+        assert gate.fit_jobs(Labelled.of(X, P, y, loss=SQUARED), []) == []
 
     def test_identical_outputs_equal_one(self):
         X, P, y = problem()
-        one = MLPGate(random_state=0).fit(X, P, y, loss=SQUARED)
+        one = MLPGate(random_state=0).fit(Labelled.of(X, P, y, loss=SQUARED))
         two = MLPGate(random_state=0).fit(
-            X, np.repeat(P, 2, axis=2), np.repeat(y, 2, axis=1), loss=SQUARED
+            Labelled.of(X, np.repeat(P, 2, axis=2), np.repeat(y, 2, axis=1), loss=SQUARED)
         )
         np.testing.assert_allclose(one.predict_weights(X), two.predict_weights(X), atol=1e-3)
 
@@ -317,9 +340,12 @@ class TestSample:
         rng = np.random.default_rng(0)
         rows, columns = rng.permutation(len(X)), rng.permutation(3)
         weights = np.array([0.2, 0.3, 0.5])
-        one = MLPGate.paper(random_state=0).fit(X, P, y, loss=SQUARED, global_weights=weights)
+        one = MLPGate.paper(random_state=0).fit(
+            Labelled.of(X, P, y, loss=SQUARED), global_weights=weights
+        )
         other = MLPGate.paper(random_state=0).fit(
-            X[rows], P[rows][:, columns], y[rows], loss=SQUARED, global_weights=weights[columns]
+            Labelled.of(X[rows], P[rows][:, columns], y[rows], loss=SQUARED),
+            global_weights=weights[columns],
         )
         moved = Network((3, 16, 3)).reorder_candidates(one.parameters_[0], np.argsort(columns))
         np.testing.assert_allclose(other.parameters_[0], moved, atol=1e-5)
@@ -327,32 +353,36 @@ class TestSample:
     def test_units_of_inputs_do_not_matter_and_constant_inputs_do_no_harm(self):
         X, P, y = problem()
         constant = np.full((len(X), 1), 3.7)
-        one = MLPGate(random_state=0).fit(X, P, y, loss=SQUARED)
-        other = MLPGate(random_state=0).fit(1e3 * X - 5.0, P, y, loss=SQUARED)
+        one = MLPGate(random_state=0).fit(Labelled.of(X, P, y, loss=SQUARED))
+        other = MLPGate(random_state=0).fit(Labelled.of(1e3 * X - 5.0, P, y, loss=SQUARED))
         np.testing.assert_allclose(
             other.predict_weights(1e3 * X - 5.0), one.predict_weights(X), atol=1e-3
         )
-        wide = MLPGate(random_state=0).fit(np.hstack([X, constant]), P, y, loss=SQUARED)
+        wide = MLPGate(random_state=0).fit(
+            Labelled.of(np.hstack([X, constant]), P, y, loss=SQUARED)
+        )
         assert wide.scale_[-1] == 1.0
         far = wide.predict_weights(np.hstack([X, constant + 1e300]))
         assert np.isfinite(far).all()
 
     def test_one_candidate_needs_no_network(self):
         X, P, y = problem(M=1)
-        gate = MLPGate().fit(X, P, y, loss=SQUARED)
+        gate = MLPGate().fit(Labelled.of(X, P, y, loss=SQUARED))
         assert gate.parameters_.shape[0] == 0
         np.testing.assert_array_equal(gate.predict_weights(X), np.ones((len(X), 1)))
 
     def test_no_inputs_give_constant_weights(self):
         X, P, y = problem()
-        weights = MLPGate((4,)).fit(X[:, :0], P, y, loss=SQUARED).predict_weights(X[:, :0])
+        weights = (
+            MLPGate((4,)).fit(Labelled.of(X[:, :0], P, y, loss=SQUARED)).predict_weights(X[:, :0])
+        )
         np.testing.assert_allclose(weights, np.tile(weights[:1], (len(X), 1)))
 
     @pytest.mark.parametrize("perfect", ["one", "all"])
     def test_a_perfect_candidate_is_no_division_by_zero(self, perfect):
         X, P, y = problem()
         P[:, 0 if perfect == "one" else slice(None)] = y[:, np.newaxis] if perfect == "all" else y
-        gate = MLPGate(random_state=0).fit(X, P, y, loss=SQUARED)
+        gate = MLPGate(random_state=0).fit(Labelled.of(X, P, y, loss=SQUARED))
         mixture = local_average(gate.predict_weights(X), P)
         assert empirical_risk(SQUARED, y, mixture) < 1e-4
 
@@ -364,11 +394,15 @@ class TestOwnLoss:
     def fitted(derivative):
         X, P, y = problem(n=50)
         loss = Loss("own", lambda y, mu: (mu - y) ** 2, derivative)
-        return MLPGate(n_steps=60, n_restarts=2, random_state=0).fit(X, P, y, loss=loss)
+        return MLPGate(n_steps=60, n_restarts=2, random_state=0).fit(
+            Labelled.of(X, P, y, loss=loss)
+        )
 
     def test_compiled(self):
         X, P, y = problem(n=50)
-        expected = MLPGate(n_steps=60, n_restarts=2, random_state=0).fit(X, P, y, loss=SQUARED)
+        expected = MLPGate(n_steps=60, n_restarts=2, random_state=0).fit(
+            Labelled.of(X, P, y, loss=SQUARED)
+        )
         plain = self.fitted(lambda y, mu: 2.0 * (mu - y))
         np.testing.assert_allclose(plain.parameters_, expected.parameters_, atol=1e-4)
 
@@ -404,7 +438,7 @@ class TestOwnLoss:
         X, P, y = problem(n=50)
         loss = Loss("failing", lambda y, mu: (mu - y) ** 2, failing)
         with pytest.raises(RuntimeError, match="no derivative for"):
-            MLPGate().fit(X, P, y, loss=loss, global_weights=np.full(3, 1 / 3))
+            MLPGate().fit(Labelled.of(X, P, y, loss=loss), global_weights=np.full(3, 1 / 3))
 
     def test_functions_of_the_same_code_and_values_are_compiled_once(self):
         def times(factor):
@@ -442,7 +476,7 @@ class TestOwnLoss:
 import gc
 from functools import partial
 import numpy as np
-from localma.gates import MLPGate
+from localma.gates import Labelled, MLPGate
 from localma.losses import Loss
 
 def scaled(y, mu, factor):
@@ -456,7 +490,7 @@ X, y, weights = np.linspace(0, 1, 40)[:, None], np.ones((40, 1)), np.array([0.5,
 P = np.stack([y, 2 * y], axis=1)
 for k in range(60):
     loss = Loss("own", lambda y, mu: (mu - y) ** 2, {derivative})
-    MLPGate(n_steps=3).fit(X, P, y, loss=loss, global_weights=weights)
+    MLPGate(n_steps=3).fit(Labelled.of(X, P, y, loss=loss), global_weights=weights)
     if k == 4:
         before = resident()
 print(resident() - before)
@@ -471,7 +505,9 @@ class TestPrediction:
     def test_equals_the_network_written_out(self):
         X, P, y = problem(n=300)
         for hidden in ((), (5,), (16, 3)):
-            gate = MLPGate(hidden, n_steps=40, random_state=0).fit(X, P, y, loss=SQUARED)
+            gate = MLPGate(hidden, n_steps=40, random_state=0).fit(
+                Labelled.of(X, P, y, loss=SQUARED)
+            )
             network = Network((3, *hidden, 3))
             expected = numpy_weights(network, gate.parameters_[0], (X - gate.mean_) / gate.scale_)
             received = gate.predict_weights(X)
@@ -481,7 +517,7 @@ class TestPrediction:
 
     def test_many_rows_in_threads(self):
         X, P, y = problem()
-        gate = MLPGate(n_steps=20, random_state=0).fit(X, P, y, loss=SQUARED)
+        gate = MLPGate(n_steps=20, random_state=0).fit(Labelled.of(X, P, y, loss=SQUARED))
         many = np.random.default_rng(0).normal(size=(40_000, 3))
         one, two = (gate.set_params(n_jobs=k).predict_weights(many) for k in (1, 2))
         np.testing.assert_array_equal(one, two)
@@ -491,13 +527,13 @@ class TestPrediction:
 
     def test_logits_are_those_of_the_weights(self):
         X, P, y = problem()
-        gate = MLPGate(n_steps=20, random_state=0).fit(X, P, y, loss=SQUARED)
+        gate = MLPGate(n_steps=20, random_state=0).fit(Labelled.of(X, P, y, loss=SQUARED))
         logits, weights = gate.logits(X), gate.predict_weights(X)
         np.testing.assert_allclose(logits, np.log(weights / weights[:, -1:]), atol=1e-12)
 
     def test_one_row_is_cheap(self):
         X, P, y = problem()
-        gate = MLPGate(n_steps=20, random_state=0).fit(X, P, y, loss=SQUARED)
+        gate = MLPGate(n_steps=20, random_state=0).fit(Labelled.of(X, P, y, loss=SQUARED))
         row, best = X[:1].copy(), np.inf
         for _ in range(50):  # the best of several: other processes may be at work
             start = time.perf_counter()
@@ -511,7 +547,7 @@ class TestProcesses:
         X, P, y = problem()
         jobs = [Job(None, s, seed) for s in (0.0, 0.01) for seed in range(3)]
         one, two, all_ = (
-            MLPGate(n_steps=50, n_jobs=k).fit_jobs(X, P, y, loss=SQUARED, jobs=jobs)
+            MLPGate(n_steps=50, n_jobs=k).fit_jobs(Labelled.of(X, P, y, loss=SQUARED), jobs)
             for k in (1, 2, -1)
         )
         for a, b, c in zip(one, two, all_, strict=True):
@@ -523,22 +559,23 @@ class TestProcesses:
     def test_fits_in_a_forked_child(self):
         X, P, y = problem()
         gate = MLPGate(n_steps=50, n_restarts=2, n_jobs=2, random_state=0)
-        parent = gate.fit(X, P, y, loss=SQUARED).parameters_.tobytes()
+        parent = gate.fit(Labelled.of(X, P, y, loss=SQUARED)).parameters_.tobytes()
         child = os.fork()
         if child == 0:
-            same = gate.fit(X, P, y, loss=SQUARED).parameters_.tobytes() == parent
+            same = gate.fit(Labelled.of(X, P, y, loss=SQUARED)).parameters_.tobytes() == parent
             os._exit(0 if same else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
     def test_compiles_once_and_says_so(self, tmp_path):
         code = (
             "import numpy as np, time, logging\n"
-            "from localma.gates import MLPGate\n"
+            "from localma.gates import Labelled, MLPGate\n"
             "from localma.losses import get_loss\n"
             "X, y = np.zeros((20, 1)), np.ones((20, 1))\n"
             "P = np.stack([y, 2 * y], axis=1)\n"
             "start = time.process_time()\n"
-            "MLPGate(n_steps=5).fit(X, P, y, loss=get_loss('squared_error')).predict_weights(X)\n"
+            "data = Labelled.of(X, P, y, loss=get_loss('squared_error'))\n"
+            "MLPGate(n_steps=5).fit(data).predict_weights(X)\n"
             "print(time.process_time() - start)\n"
         )
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
@@ -585,7 +622,7 @@ class TestParameters:
     def test_bad_ones_are_refused(self, parameters, words):
         X, P, y = problem(n=10)
         with pytest.raises(InvalidInputError, match=words):
-            MLPGate(**parameters).fit(X, P, y, loss=SQUARED)
+            MLPGate(**parameters).fit(Labelled.of(X, P, y, loss=SQUARED))
 
     def test_are_stored_untouched(self):
         hidden = [4, 4]
@@ -600,28 +637,32 @@ class TestParameters:
     def test_random_state_may_be_an_instance_or_none(self):
         X, P, y = problem()
         gate = MLPGate(n_steps=5, random_state=np.random.RandomState(0))
-        first, second = (gate.fit(X, P, y, loss=SQUARED).parameters_.copy() for _ in range(2))
+        first, second = (
+            gate.fit(Labelled.of(X, P, y, loss=SQUARED)).parameters_.copy() for _ in range(2)
+        )
         assert not np.array_equal(first, second)
         again = MLPGate(n_steps=5, random_state=np.random.RandomState(0))
-        np.testing.assert_array_equal(again.fit(X, P, y, loss=SQUARED).parameters_, first)
-        MLPGate(n_steps=5).fit(X, P, y, loss=SQUARED)
+        np.testing.assert_array_equal(
+            again.fit(Labelled.of(X, P, y, loss=SQUARED)).parameters_, first
+        )
+        MLPGate(n_steps=5).fit(Labelled.of(X, P, y, loss=SQUARED))
 
     def test_wrong_shapes_are_refused(self):
         X, P, y = problem(n=10)
         with pytest.raises(InvalidInputError, match=r"y \(10,\). Give a single output an axis"):
-            MLPGate().fit(X, P, y[:, 0], loss=SQUARED)
+            MLPGate().fit(Labelled.of(X, P, y[:, 0], loss=SQUARED))
         with pytest.raises(InvalidInputError, match=r"sample_weight must have shape \(10,\)"):
-            MLPGate().fit(X, P, y, loss=SQUARED, sample_weight=np.zeros(10))
+            MLPGate().fit(Labelled.of(X, P, y, loss=SQUARED, sample_weight=np.zeros(10)))
         with pytest.raises(InvalidInputError, match="at least one row of positive weight"):
-            MLPGate().fit_jobs(X, P, y, loss=SQUARED, jobs=[Job(np.arange(0), 0.1, 0)])
-        gate = MLPGate(n_steps=2).fit(X, P, y, loss=SQUARED)
+            MLPGate().fit_jobs(Labelled.of(X, P, y, loss=SQUARED), [Job(np.arange(0), 0.1, 0)])
+        gate = MLPGate(n_steps=2).fit(Labelled.of(X, P, y, loss=SQUARED))
         with pytest.raises(InvalidInputError, match=r"fitted on 3 inputs; .*shape \(10, 2\)"):
             gate.predict_weights(X[:, :2])
 
     @pytest.mark.parametrize("spoilt", ["mean", "parameters", "n_steps", "loss_scale"])
     def test_restore_checks_shapes(self, spoilt):
         X, P, y = problem(n=10)
-        arrays = MLPGate(n_steps=2).fit(X, P, y, loss=SQUARED).arrays()
+        arrays = MLPGate(n_steps=2).fit(Labelled.of(X, P, y, loss=SQUARED)).arrays()
         arrays[spoilt] = np.zeros((7, 7))
         with pytest.raises(FileFormatError, match=r"hidden=\(16,\) is restored from .*\(7, 7\)"):
             MLPGate().restore(arrays)

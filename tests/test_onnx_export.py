@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from localma import LocalMAClassifier, LocalMARegressor, as_candidate, export_onnx, load
 from localma.equations import local_average
 from localma.errors import InvalidInputError
-from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate, TorchGate
+from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate, TorchGate
 from localma.losses import get_loss
 
 onnx = pytest.importorskip("onnx")
@@ -57,7 +57,7 @@ def run(path, X, P=None):
 def test_weights_and_average_agree(name, tmp_path_factory, n, p, M, K, seed):
     path = tmp_path_factory.mktemp("onnx") / "gate.onnx"
     X, P, y = problem(n, p, M, K, seed)
-    gate = GATES[name].fit(X, P, y, loss=SQUARED)
+    gate = GATES[name].fit(Labelled.of(X, P, y, loss=SQUARED))
     for several in (True, False):
         export_onnx(gate, path, several_outputs=several)
         predictions = P if several else P[:, :, 0]
@@ -71,7 +71,7 @@ def test_weights_and_average_agree(name, tmp_path_factory, n, p, M, K, seed):
 
 def test_the_path_of_the_test_is_local_and_guarded(tmp_path):
     X, P, y = problem(200, 2, 3, 1, 0)
-    gate = ShrunkGate(cv=2, random_state=0).fit(X, P, y, loss=SQUARED)
+    gate = ShrunkGate(cv=2, random_state=0).fit(Labelled.of(X, P, y, loss=SQUARED))
     assert gate.answer_.gates
     edge = np.linspace(X.min() - 3, X.max() + 3, 400)[:, None] * np.ones((1, 2))
     support = gate.support(edge)
@@ -132,7 +132,7 @@ class TestTorch:
             gate = TorchGate(module, n_epochs=10, learning_rate=0.05, random_state=0)
             path = ShrunkGate(gate, cv=2, strengths=(0.1,), n_restarts=1, random_state=0)
             for one in (gate, path):
-                one.fit(X, P, y, loss=SQUARED)
+                one.fit(Labelled.of(X, P, y, loss=SQUARED))
                 export_onnx(one, tmp_path / "gate.onnx", several_outputs=True)
                 (W, _), _ = run(tmp_path / "gate.onnx", X, P)
                 np.testing.assert_allclose(W, one.predict_weights(X), atol=1e-5)
@@ -142,7 +142,7 @@ class TestTorch:
         images = X.reshape(40, 1, 4, 4)
         module = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 2))
         gate = TorchGate(module, n_epochs=5, learning_rate=0.05, random_state=0)
-        gate.fit(images, P, y, loss=SQUARED)
+        gate.fit(Labelled.of(images, P, y, loss=SQUARED))
         export_onnx(clone_of(gate), tmp_path / "gate.onnx")
         (W, _), session = run(tmp_path / "gate.onnx", images, P[:, :, 0])
         np.testing.assert_allclose(W, gate.predict_weights(images), atol=1e-5)
@@ -154,7 +154,7 @@ class TestTorch:
             lambda M: nn.Sequential(nn.Embedding(5, M), nn.Flatten(), nn.Linear(2 * M, M))
         )
         gate.set_params(n_epochs=2, random_state=0)
-        gate.fit((X > 0).astype(int), P, y, loss=SQUARED)
+        gate.fit(Labelled.of((X > 0).astype(int), P, y, loss=SQUARED))
         with pytest.raises(InvalidInputError, match="one tensor of floating numbers"):
             export_onnx(gate, tmp_path / "gate.onnx")
 
@@ -169,14 +169,14 @@ def test_a_gate_of_ones_own_is_named(tmp_path):
         pass
 
     X, P, y = problem(40, 2, 2, 1, 0)
-    own: Gate = Own().fit(X, P, y, loss=SQUARED)
+    own: Gate = Own().fit(Labelled.of(X, P, y, loss=SQUARED))
     with pytest.raises(InvalidInputError, match=r"EqualGate, GlobalGate, .*; received a Own"):
         export_onnx(own, tmp_path / "gate.onnx")
 
 
 def test_far_outside_the_sample_too(tmp_path):
     X, P, y = problem(300, 3, 3, 1, 0)
-    gate = ShrunkGate(cv=2, random_state=0).fit(X, P, y, loss=SQUARED)
+    gate = ShrunkGate(cv=2, random_state=0).fit(Labelled.of(X, P, y, loss=SQUARED))
     export_onnx(gate, tmp_path / "gate.onnx", include_combination=False)
     middle = X.mean(axis=0)
     far = np.concatenate([middle + stretch * (X - middle) for stretch in (1.5, 3.0, 10.0, 1e6)])
@@ -196,7 +196,9 @@ def test_a_path_over_images(tmp_path):
         torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(8, 2)
     )
     base = TorchGate(module, n_epochs=60, learning_rate=0.02, random_state=0)
-    gate = ShrunkGate(base, cv=2, strengths=(0.1,), random_state=0).fit(X, P, y, loss=SQUARED)
+    gate = ShrunkGate(base, cv=2, strengths=(0.1,), random_state=0).fit(
+        Labelled.of(X, P, y, loss=SQUARED)
+    )
     assert gate.answer_.gates
     export_onnx(gate, tmp_path / "gate.onnx", include_combination=False)
     (weights,), _ = run(tmp_path / "gate.onnx", X.astype(np.float64))

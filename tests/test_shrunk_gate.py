@@ -14,8 +14,8 @@ from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import locality_gain, smallest_risk
 from localma.folds import make_folds, number_groups
-from localma.gates import EqualGate, GlobalGate, MLPGate, ShrunkGate
-from localma.gates._held_out import HeldOut, Labelled
+from localma.gates import EqualGate, GlobalGate, Labelled, MLPGate, ShrunkGate
+from localma.gates._held_out import HeldOut
 from localma.gates._support import Support
 from localma.losses import squared_error
 
@@ -48,12 +48,12 @@ def crowded_truth(n, seed, p=400):
 
 @pytest.fixture(scope="module")
 def local():
-    return ShrunkGate(random_state=0).fit(*local_truth(), loss=LOSS)
+    return ShrunkGate(random_state=0).fit(Labelled.of(*local_truth(), loss=LOSS))
 
 
 @pytest.fixture(scope="module")
 def constant():
-    return ShrunkGate(random_state=0).fit(*constant_truth(), loss=LOSS)
+    return ShrunkGate(random_state=0).fit(Labelled.of(*constant_truth(), loss=LOSS))
 
 
 class TestPath:
@@ -79,10 +79,12 @@ class TestPath:
     def test_risk_of_the_global_point_is_cross_fitted_by_hand(self):
         X, P, y = constant_truth()
         folds = make_folds(4, y, random_state=1)
-        gate = ShrunkGate(random_state=0).fit(X, P, y, loss=LOSS, folds=folds)
+        gate = ShrunkGate(random_state=0).fit(Labelled.of(X, P, y, loss=LOSS), folds=folds)
         by_hand = np.empty(len(y))
         for train, test in folds:
-            weights = GlobalGate().fit(X[train], P[train], y[train], loss=LOSS).weights_
+            weights = (
+                GlobalGate().fit(Labelled.of(X[train], P[train], y[train], loss=LOSS)).weights_
+            )
             by_hand[test] = (y[test, 0] - P[test, :, 0] @ weights) ** 2
         assert gate.path_["risk"][2] == pytest.approx(by_hand.mean(), rel=1e-9)
         assert gate.locality_gain_.global_risk == pytest.approx(by_hand.mean(), rel=1e-9)
@@ -90,13 +92,17 @@ class TestPath:
     @pytest.mark.parametrize("rule", ["best", "one_standard_error"])
     def test_rules_that_select_choose_one_point(self, rule):
         for problem in (local_truth, constant_truth):
-            gate = ShrunkGate(rule=rule, random_state=0).fit(*problem(), loss=LOSS)
+            gate = ShrunkGate(rule=rule, random_state=0).fit(Labelled.of(*problem(), loss=LOSS))
             assert sorted(gate.path_["weight"])[-2:] == [0.0, 1.0]
 
     def test_one_standard_error_is_at_least_as_constant(self):
         data = constant_truth(seed=3)
         shares = [
-            sum(ShrunkGate(rule=rule, random_state=0).fit(*data, loss=LOSS).path_["weight"][:3])
+            sum(
+                ShrunkGate(rule=rule, random_state=0)
+                .fit(Labelled.of(*data, loss=LOSS))
+                .path_["weight"][:3]
+            )
             for rule in ("best", "one_standard_error")
         ]
         assert shares[1] >= shares[0]
@@ -107,7 +113,7 @@ class TestPath:
         gate = ShrunkGate(
             MLPGate((8, 4), n_steps=100), linear=False, strengths=(1.0, 0.01), random_state=0
         )
-        gate.fit(X, P, y, loss=LOSS)
+        gate.fit(Labelled.of(X, P, y, loss=LOSS))
         assert len(gate.path_["gate"]) == 5
         assert gate.locality_gain_.value > 0
 
@@ -115,23 +121,23 @@ class TestPath:
     def test_shrinkage_grows_with_many_inputs(self, p, crowd):
         X, P, y = local_truth(n=60, p=p)
         gate = ShrunkGate(strengths=(1.0, 0.1), linear=False, random_state=0)
-        gate.fit(X, P, y, loss=LOSS)
+        gate.fit(Labelled.of(X, P, y, loss=LOSS))
         assert gate.path_["shrinkage"][3:] == pytest.approx([crowd / 60, 0.1 * crowd / 60])
 
     def test_many_inputs_that_all_matter_a_little(self):
         X, P, y = crowded_truth(1000, seed=1)
-        gate = ShrunkGate(random_state=0).fit(*crowded_truth(600, seed=0), loss=LOSS)
+        gate = ShrunkGate(random_state=0).fit(Labelled.of(*crowded_truth(600, seed=0), loss=LOSS))
         local, constant = (((y - f) ** 2).mean() for f in (gate.average(X, P), P.mean(axis=1)))
         assert gate.locality_gain_.is_clear
         assert local < 0.83 * constant
 
     def test_large_sample_holds_out_one_fold(self, monkeypatch):
         monkeypatch.setattr("localma.gates.shrunk.HOLD_OUT_ROWS", 150)
-        gate = ShrunkGate(random_state=0).fit(*local_truth(), loss=LOSS)
+        gate = ShrunkGate(random_state=0).fit(Labelled.of(*local_truth(), loss=LOSS))
         assert len(gate.fold_answers_) == 1
         assert gate.locality_gain_.is_clear
         asked = ShrunkGate(cv=ShuffleSplit(3, random_state=0), random_state=0)
-        assert len(asked.fit(*local_truth(), loss=LOSS).fold_answers_) == 3
+        assert len(asked.fit(Labelled.of(*local_truth(), loss=LOSS)).fold_answers_) == 3
 
     def test_two_halves_of_one_fold_say_no_more_than_their_rows(self, monkeypatch):
         judged = []
@@ -142,7 +148,7 @@ class TestPath:
 
         monkeypatch.setattr("localma.gates.shrunk.locality_gain", gain)
         monkeypatch.setattr("localma.gates.shrunk.HOLD_OUT_ROWS", 150)
-        gate = ShrunkGate(random_state=0).fit(*local_truth(), loss=LOSS)
+        gate = ShrunkGate(random_state=0).fit(Labelled.of(*local_truth(), loss=LOSS))
         (((before, _, after, weight), how),) = judged
         rows = (before - after).std(ddof=1) / np.sqrt(len(weight))
         assert gate.locality_gain_.standard_error == pytest.approx(how["overlap"] * rows)
@@ -159,12 +165,14 @@ class TestVerdict:
     def test_constant_truth_makes_no_claim_for_locality(self):
         claims = []
         for seed in range(8):
-            gate = ShrunkGate(random_state=seed).fit(*constant_truth(80, seed), loss=LOSS)
+            gate = ShrunkGate(random_state=seed).fit(
+                Labelled.of(*constant_truth(80, seed), loss=LOSS)
+            )
             claims.append(gate.locality_gain_.is_clear and gate.locality_gain_.value > 0.05)
         assert sum(claims) == 0
 
     def test_no_clear_gain_sentence(self):
-        gate = ShrunkGate(random_state=0).fit(*constant_truth(80, seed=2), loss=LOSS)
+        gate = ShrunkGate(random_state=0).fit(Labelled.of(*constant_truth(80, seed=2), loss=LOSS))
         assert gate.verdict_.startswith("Local weights make up ")
         assert "of the answer, without a clear gain:" in gate.verdict_
 
@@ -173,7 +181,9 @@ class TestVerdict:
         rng = np.random.default_rng(0)
         truth = rng.normal(size=(60, 1))
         P = (truth + rng.normal(size=(60, 40)))[:, :, None]
-        gate = ShrunkGate(random_state=0).fit(rng.normal(size=(60, 3)), P, truth, loss=LOSS)
+        gate = ShrunkGate(random_state=0).fit(
+            Labelled.of(rng.normal(size=(60, 3)), P, truth, loss=LOSS)
+        )
         assert gate.locality_gain_.is_clear
         assert not gate.answer_.gates
         assert gate.verdict_.startswith("Constant weights suffice: no local weights are used. The")
@@ -183,7 +193,9 @@ class TestVerdict:
         rng = np.random.default_rng(33)
         truth = rng.normal(size=(100, 1))
         P = (truth + rng.normal(size=(100, 6)))[:, :, None]
-        gate = ShrunkGate(random_state=0).fit(rng.normal(size=(100, 2)), P, truth, loss=LOSS)
+        gate = ShrunkGate(random_state=0).fit(
+            Labelled.of(rng.normal(size=(100, 2)), P, truth, loss=LOSS)
+        )
         gain = gate.locality_gain_
         assert gate.answer_.gates
         assert gain.is_clear
@@ -201,7 +213,7 @@ class TestVerdict:
         """The first point is right in block 0, the second in block 1, the third everywhere."""
         y, blocks = np.zeros((6, 1)), np.repeat([0, 1], 3)
         mixtures = np.stack([blocks, 1 - blocks, np.zeros(6)])[:, :, None].astype(float)
-        data = Labelled.of(np.empty((6, 0)), np.empty((6, 2, 1)), y, None, LOSS)
+        data = Labelled.of(np.empty((6, 0)), np.empty((6, 2, 1)), y, loss=LOSS)
         held_out = HeldOut(data, mixtures, np.arange(6), blocks, [[], []], 1.0)
         for prior, expected in ([0.5, 0.5, 0.0], 1.0), ([0.3, 0.3, 0.4], 0.0):
             nested = held_out.nested_losses(held_out.losses(), smallest_risk, np.array(prior))
@@ -214,7 +226,7 @@ class TestVerdict:
             cv = RepeatedKFold(n_splits=5, n_repeats=repeats, random_state=0)
             base = MLPGate(n_steps=30)
             gate = ShrunkGate(base, cv=cv, linear=False, strengths=(1.0, 0.1), random_state=0)
-            largest.append(max(gate.fit(X, P, y, loss=LOSS).path_["weight"]))
+            largest.append(max(gate.fit(Labelled.of(X, P, y, loss=LOSS)).path_["weight"]))
             errors.append(gate.path_["standard_error"][0])
         assert largest[1] < largest[0] + 0.1
         assert errors[1] > 0.85 * errors[0]
@@ -224,14 +236,14 @@ class TestVerdict:
             X, P, y = constant_truth(60, seed)
             base, cv = MLPGate(n_steps=30), ShuffleSplit(6, test_size=0.2, random_state=seed)
             gate = ShrunkGate(base, cv=cv, linear=False, rule="best", random_state=0)
-            path = gate.fit(X, P, y, loss=LOSS).path_
+            path = gate.fit(Labelled.of(X, P, y, loss=LOSS)).path_
             assert np.argmax(path["weight"]) == np.argmin(path["risk"])
 
     def test_gain_can_be_negative(self):
         """Nested, so not the minimum over a path that contains the global gate."""
         gains = [
             ShrunkGate(rule="best", random_state=seed)
-            .fit(*constant_truth(40, seed), loss=LOSS)
+            .fit(Labelled.of(*constant_truth(40, seed), loss=LOSS))
             .locality_gain_.value
             for seed in range(6)
         ]
@@ -240,12 +252,14 @@ class TestVerdict:
     def test_sample_weight_enters(self):
         X, P, y = local_truth()
         doubled = ShrunkGate(random_state=0).fit(
-            X, P, y, loss=LOSS, sample_weight=np.full(len(y), 2.0)
+            Labelled.of(X, P, y, loss=LOSS, sample_weight=np.full(len(y), 2.0))
         )
-        plain = ShrunkGate(random_state=0).fit(X, P, y, loss=LOSS)
+        plain = ShrunkGate(random_state=0).fit(Labelled.of(X, P, y, loss=LOSS))
         assert doubled.locality_gain_.value == pytest.approx(plain.locality_gain_.value, rel=1e-3)
         one_side = (X[:, 0] > 0).astype(float)
-        right = ShrunkGate(random_state=0).fit(X, P, y, loss=LOSS, sample_weight=one_side)
+        right = ShrunkGate(random_state=0).fit(
+            Labelled.of(X, P, y, loss=LOSS, sample_weight=one_side)
+        )
         assert right.global_weights_.tolist() == pytest.approx([0.0, 1.0], abs=1e-6)
         assert right.locality_gain_.value < 0.1
 
@@ -266,7 +280,7 @@ class TestGuard:
         )
 
     def test_without_guard_the_sure_gate_stays_sure(self):
-        gate = ShrunkGate(guard=False, random_state=0).fit(*local_truth(), loss=LOSS)
+        gate = ShrunkGate(guard=False, random_state=0).fit(Labelled.of(*local_truth(), loss=LOSS))
         assert gate.predict_weights(np.array([[50.0, 0.0]]))[0, 1] > 0.99
         assert gate.support(np.array([[50.0, 0.0]])).tolist() == [1.0]
 
@@ -295,7 +309,7 @@ class TestBand:
 
     def test_wider_at_higher_level_and_for_smaller_samples(self, local):
         X, _, _ = local_truth(seed=5)
-        small = ShrunkGate(random_state=0).fit(*local_truth(40, noise=0.5), loss=LOSS)
+        small = ShrunkGate(random_state=0).fit(Labelled.of(*local_truth(40, noise=0.5), loss=LOSS))
         assert width(local, X, 0.5) < width(local, X, 0.9) < width(local, X, 0.99)
         assert width(local, X, 0.9) < width(small, X, 0.9)
 
@@ -368,7 +382,9 @@ class TestSplits:
         y = (X[:, 0] + rng.normal(size=100)[groups])[:, np.newaxis]
         folds = list(GroupKFold(5).split(X, groups=groups))
         told, untold = (
-            ShrunkGate(random_state=0).fit(X, P, y, loss=LOSS, folds=folds, groups=given)
+            ShrunkGate(random_state=0).fit(
+                Labelled.of(X, P, y, loss=LOSS, groups=given), folds=folds
+            )
             for given in (groups, None)
         )
         gains = told.locality_gain_, untold.locality_gain_
@@ -382,11 +398,11 @@ class TestSplits:
         X, P, y = local_truth(3000)
         groups = np.arange(3000) % 60
         weight = (groups < weighing).astype(float)
-        whole = ShrunkGate(random_state=0).fit(X, P, y, loss=LOSS)
+        whole = ShrunkGate(random_state=0).fit(Labelled.of(X, P, y, loss=LOSS))
         gate = ShrunkGate(random_state=0)
         assert gate.holds_out(3000, 60)
         assert not gate.holds_out(3000, weighing)
-        gate.fit(X, P, y, loss=LOSS, sample_weight=weight, groups=groups)
+        gate.fit(Labelled.of(X, P, y, loss=LOSS, sample_weight=weight, groups=groups))
         assert len(gate.fold_answers_) > 1
         assert gate.locality_gain_.value == pytest.approx(whole.locality_gain_.value, rel=0.1)
         assert gate.locality_gain_.is_clear
@@ -487,7 +503,7 @@ class TestSplits:
 
 class TestHardSamples:
     def fit(self, X, P, y):
-        gate = ShrunkGate(random_state=0).fit(X, P, y, loss=LOSS)
+        gate = ShrunkGate(random_state=0).fit(Labelled.of(X, P, y, loss=LOSS))
         weights = gate.predict_weights(X)
         assert np.isfinite(weights).all()
         np.testing.assert_allclose(weights.sum(axis=1), 1.0, atol=1e-6)
@@ -558,7 +574,7 @@ class TestBadParameters:
     )
     def test_refused(self, parameters, match):
         with pytest.raises(InvalidInputError, match=match):
-            ShrunkGate(**parameters).fit(*local_truth(20), loss=LOSS)
+            ShrunkGate(**parameters).fit(Labelled.of(*local_truth(20), loss=LOSS))
 
     def test_restore_checks_shapes(self, local):
         for name in ("size", "gain", "path.risk", "mixed.0.constant", "support.low"):

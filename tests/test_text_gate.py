@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 from localma import LocalMAClassifier, LocalMARegressor, as_candidate, load  # noqa: E402
 from localma.equations import local_average  # noqa: E402
 from localma.errors import FileFormatError, InvalidInputError, UntrustedFileError  # noqa: E402
-from localma.gates import Job, MLPGate, ShrunkGate, TextGate  # noqa: E402
+from localma.gates import Job, Labelled, MLPGate, ShrunkGate, TextGate  # noqa: E402
 from localma.losses import squared_error  # noqa: E402
 from tests.tiny_models import real_data, tiny_encoder, write_encoder  # noqa: E402
 
@@ -41,7 +41,7 @@ def risk(gate, X, P, y):
 
 
 def fit(gate, X, P, y):
-    return gate.fit(X, P, y, loss=squared_error())
+    return gate.fit(Labelled.of(X, P, y, loss=squared_error()))
 
 
 def frozen(**keywords):
@@ -107,11 +107,11 @@ def test_features_are_computed_once_for_all_jobs_and_all_predictions():
     X = [f"w5 w6 {text}" for text in X]  # texts that no other test has
     gate, seen = frozen(), []
     jobs = [Job(rows, s, 0) for rows in (np.arange(40), None) for s in (0.1, 0.001)]
-    gate.fit_jobs(X[:1], P[:1], y[:1], loss=squared_error(), jobs=[Job(None, 1.0, 0)])
+    gate.fit_jobs(Labelled.of(X[:1], P[:1], y[:1], loss=squared_error()), [Job(None, 1.0, 0)])
     gate._opened.encoder.network.register_forward_hook(
         lambda module, inputs, output: seen.append(len(output))
     )
-    fitted = gate.fit_jobs(X, P, y, loss=squared_error(), jobs=jobs)
+    fitted = gate.fit_jobs(Labelled.of(X, P, y, loss=squared_error()), jobs)
     for one in fitted:
         one.predict_weights(X)
     assert sum(seen) == len(set(X)) - 1

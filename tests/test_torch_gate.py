@@ -20,11 +20,11 @@ from localma.errors import (
     MissingDependencyError,
     UntrustedFileError,
 )
-from localma.gates import GlobalGate, MLPGate, ShrunkGate, TorchGate
+from localma.gates import GlobalGate, Labelled, MLPGate, ShrunkGate, TorchGate
 from localma.gates._anchor import anchor_and_scale, floored
 from localma.gates._engine import compile_loss, train
 from localma.gates._network import Network
-from localma.gates._packing import check_data, pack
+from localma.gates._packing import Data, pack
 from localma.losses import Loss, get_loss
 
 torch = pytest.importorskip("torch")
@@ -91,7 +91,8 @@ class TestObjective:
         theta = (0.5 * rng.normal(size=shape.n_parameters)).astype(np.float32)
         decay = np.full(shape.n_parameters, 2 * shrinkage, dtype=np.float32)
         decay[shape.output_bias] = 0.0
-        sample = pack(check_data(X, P, y, weight), None, 192, False)
+        data = Labelled.of(X, P, y, loss=loss, sample_weight=weight)
+        sample = pack(Data.of(data), None, 192, False)
         _, slope, _ = train(
             shape, sample, theta, derivative=compile_loss(loss.derivative), decay=decay,
             rates=np.zeros(1, np.float32), loss_scale=scale,
@@ -101,7 +102,7 @@ class TestObjective:
             moved := shape.reorder_candidates(theta, sample.candidates)
         )
 
-        task = training.Task(Inputs(X), P, y, weight / weight.sum(), loss, scale)
+        task = training.Task(Inputs(X), data, weight / weight.sum(), scale)
         gate = TorchGate(two_layers, shrinkage=shrinkage)
         network, trainer = self.trainer(task, gate, anchor)
         layers = [network.module[0], network.module[2]]
@@ -122,7 +123,10 @@ class TestObjective:
             shrinkage=0.01, validation_fraction=0.0, random_state=0,
         )  # fmt: skip
         fused = MLPGate((), n_steps=400, learning_rate=0.05, shrinkage=0.01, standardize=False)
-        a, b = (gate.fit(X, P, y, loss=SQUARED).predict_weights(X) for gate in (ours, fused))
+        a, b = (
+            gate.fit(Labelled.of(X, P, y, loss=SQUARED)).predict_weights(X)
+            for gate in (ours, fused)
+        )
         np.testing.assert_allclose(a, b, atol=5e-3)
 
     @pytest.mark.parametrize(
@@ -146,7 +150,7 @@ class TestObjective:
     def test_a_layer_on_top_learns_too(self):
         X, P, y = problem(200)
         gate = TorchGate(lambda M: nn.Sequential(nn.Linear(3, M), nn.Tanh()), **QUICK)
-        gate.fit(X, P, y, loss=SQUARED)
+        gate.fit(Labelled.of(X, P, y, loss=SQUARED))
         assert is_right(gate.predict_weights(X), X)
         again = clone(gate).restore(gate.arrays())
         np.testing.assert_array_equal(again.predict_weights(X), gate.predict_weights(X))
@@ -156,7 +160,7 @@ class TestObjective:
         X, P, y = problem()
         settings = {**QUICK, "n_epochs": 100, "validation_fraction": 0.0}
         gate = TorchGate(two_layers, shrinkage=100.0, shrink_to=shrink_to, **settings)
-        weights = gate.fit(X, P, y, loss=SQUARED).predict_weights(X)
+        weights = gate.fit(Labelled.of(X, P, y, loss=SQUARED)).predict_weights(X)
         assert np.ptp(weights, axis=0).max() < 0.02
 
     def test_shrinking_to_the_start_keeps_what_the_module_knew(self):
@@ -165,7 +169,7 @@ class TestObjective:
         before = module[0].weight.detach().clone()
         kept, pulled = (
             TorchGate(module, shrinkage=1.0, shrink_to=to, validation_fraction=0.0, **QUICK).fit(
-                X, P, y, loss=SQUARED
+                Labelled.of(X, P, y, loss=SQUARED)
             )
             for to in ("start", "zero")
         )
@@ -180,7 +184,7 @@ class TestObjective:
         module = two_layers(2)
         module[0].requires_grad_(False)
         before = {name: value.clone() for name, value in module.state_dict().items()}
-        gate = TorchGate(module, **QUICK).fit(X, P, y, loss=SQUARED)
+        gate = TorchGate(module, **QUICK).fit(Labelled.of(X, P, y, loss=SQUARED))
         assert all(torch.equal(module.state_dict()[name], before[name]) for name in before)
         assert torch.equal(gate.network_.module[0].weight, before["0.weight"])
         assert not torch.equal(gate.network_.module[2].weight, before["2.weight"])
@@ -191,7 +195,10 @@ class TestObjective:
 
         own = Loss("own", lambda y, mu: (mu - y) ** 2, slope)
         X, P, y = problem()
-        a, b = (TorchGate(two_layers, **QUICK).fit(X, P, y, loss=loss) for loss in (own, SQUARED))
+        a, b = (
+            TorchGate(two_layers, **QUICK).fit(Labelled.of(X, P, y, loss=loss))
+            for loss in (own, SQUARED)
+        )
         np.testing.assert_allclose(a.predict_weights(X), b.predict_weights(X), atol=1e-5)
 
 
@@ -200,13 +207,13 @@ class TestTraining:
         X, P, y = problem(300)
         y = np.random.default_rng(5).normal(size=y.shape)  # nothing to learn
         gate = TorchGate(two_layers, n_epochs=60, learning_rate=0.05, patience=3, random_state=0)
-        gate.fit(X, P, y, loss=SQUARED)
+        gate.fit(Labelled.of(X, P, y, loss=SQUARED))
         assert len(gate.risks_) - 1 == gate.n_epochs_ + 3 < 60
         assert gate.risks_[gate.n_epochs_] == min(gate.risks_)
 
     def test_no_rows_are_held_out_of_a_small_sample(self):
         X, P, y = problem(60)
-        gate = TorchGate(two_layers, **QUICK).fit(X, P, y, loss=SQUARED)
+        gate = TorchGate(two_layers, **QUICK).fit(Labelled.of(X, P, y, loss=SQUARED))
         assert (gate.risks_, gate.n_epochs_) == ([], 30)
 
     def test_batch_normalisation_and_dropout(self):
@@ -216,8 +223,8 @@ class TestTraining:
             )
 
         X, P, y = problem(129)  # one more than two batches of 64
-        gate = TorchGate(make, **QUICK).fit(X, P, y, loss=SQUARED)
-        again = TorchGate(make, **QUICK).fit(X, P, y, loss=SQUARED)
+        gate = TorchGate(make, **QUICK).fit(Labelled.of(X, P, y, loss=SQUARED))
+        again = TorchGate(make, **QUICK).fit(Labelled.of(X, P, y, loss=SQUARED))
         restored = clone(gate).restore(gate.arrays())
         np.testing.assert_array_equal(gate.predict_weights(X), again.predict_weights(X))
         np.testing.assert_array_equal(gate.predict_weights(X), restored.predict_weights(X))
@@ -227,26 +234,26 @@ class TestTraining:
         torch.manual_seed(3)
         expected = torch.rand(2)
         torch.manual_seed(3)
-        TorchGate(two_layers, n_epochs=2, random_state=0).fit(X, P, y, loss=SQUARED)
+        TorchGate(two_layers, n_epochs=2, random_state=0).fit(Labelled.of(X, P, y, loss=SQUARED))
         assert torch.equal(torch.rand(2), expected)
 
     def test_divergence_is_named(self):
         X, P, y = problem()
         gate = TorchGate(two_layers, learning_rate=1e30, n_epochs=20, random_state=0)
         with pytest.raises(InvalidInputError, match=r"[Ll]ower learning_rate"):
-            gate.fit(1e6 * X, P, y, loss=SQUARED)
+            gate.fit(Labelled.of(1e6 * X, P, y, loss=SQUARED))
 
     def test_other_precision_in_one_process_is_named(self):
         X, P, y = problem()
         training.make_accelerator(None, None)
         gate = TorchGate(two_layers, mixed_precision="bf16", **QUICK)
         with pytest.raises(InvalidInputError, match="one device and precision per process"):
-            gate.fit(X, P, y, loss=SQUARED)
+            gate.fit(Labelled.of(X, P, y, loss=SQUARED))
 
     def test_a_device_that_accelerate_has_not_is_named(self):
         X, P, y = problem()
         with pytest.raises(InvalidInputError, match="received 'mps', and accelerate has 'cpu'"):
-            TorchGate(two_layers, device="mps").fit(X, P, y, loss=SQUARED)
+            TorchGate(two_layers, device="mps").fit(Labelled.of(X, P, y, loss=SQUARED))
 
 
 KILLED = """
@@ -254,7 +261,7 @@ import sys, time
 import numpy as np
 sys.path.insert(0, {folder!r})
 from test_torch_gate import SQUARED, problem, two_layers
-from localma.gates import TorchGate, _torch_checkpoint as file
+from localma.gates import Labelled, TorchGate, _torch_checkpoint as file
 
 write = file.Checkpoint.write
 def slowly(self, state):
@@ -264,7 +271,7 @@ def slowly(self, state):
 file.Checkpoint.write = slowly
 X, P, y = problem()
 gate = TorchGate(two_layers, n_epochs=12, patience=12, checkpoint={checkpoint!r}, random_state=0)
-gate.fit(X, P, y, loss=SQUARED)
+gate.fit(Labelled.of(X, P, y, loss=SQUARED))
 """
 
 
@@ -272,7 +279,7 @@ class TestCheckpoint:
     def test_a_killed_process_resumes_to_the_same_result(self, tmp_path):
         X, P, y = problem()
         settings = {"n_epochs": 12, "patience": 12, "random_state": 0}
-        whole = TorchGate(two_layers, **settings).fit(X, P, y, loss=SQUARED)
+        whole = TorchGate(two_layers, **settings).fit(Labelled.of(X, P, y, loss=SQUARED))
         code = KILLED.format(folder=os.path.dirname(__file__), pause=30, checkpoint=str(tmp_path))
         child = subprocess.Popen(
             [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
@@ -284,7 +291,9 @@ class TestCheckpoint:
         child.stdout.close()
         (file,) = tmp_path.glob("*.pt")
         assert torch.load(file, weights_only=True)["epoch"] == 1
-        resumed = TorchGate(two_layers, checkpoint=tmp_path, **settings).fit(X, P, y, loss=SQUARED)
+        resumed = TorchGate(two_layers, checkpoint=tmp_path, **settings).fit(
+            Labelled.of(X, P, y, loss=SQUARED)
+        )
         np.testing.assert_array_equal(resumed.predict_weights(X), whole.predict_weights(X))
         assert resumed.risks_ == whole.risks_
         assert torch.load(file, weights_only=True)["finished"]
@@ -292,9 +301,9 @@ class TestCheckpoint:
     def test_a_finished_training_is_read_back(self, tmp_path):
         X, P, y = problem()
         gate = TorchGate(two_layers, checkpoint=tmp_path, **QUICK)
-        first = gate.fit(X, P, y, loss=SQUARED).predict_weights(X)
+        first = gate.fit(Labelled.of(X, P, y, loss=SQUARED)).predict_weights(X)
         began = time.perf_counter()
-        second = gate.fit(X, P, y, loss=SQUARED).predict_weights(X)
+        second = gate.fit(Labelled.of(X, P, y, loss=SQUARED)).predict_weights(X)
         np.testing.assert_array_equal(first, second)
         assert len(list(tmp_path.iterdir())) == 1
         assert time.perf_counter() - began < 5
@@ -302,20 +311,22 @@ class TestCheckpoint:
     def test_other_data_or_parameters_start_afresh(self, tmp_path):
         X, P, y = problem()
         gate = TorchGate(two_layers, n_epochs=2, checkpoint=tmp_path, random_state=0)
-        gate.fit(X, P, y, loss=SQUARED)
-        gate.fit(X, P, y + 1.0, loss=SQUARED)
-        clone(gate).set_params(shrinkage=0.5).fit(X, P, y, loss=SQUARED)
-        clone(gate).set_params(preprocess=lambda row: row + 1.0).fit(X, P, y, loss=SQUARED)
+        gate.fit(Labelled.of(X, P, y, loss=SQUARED))
+        gate.fit(Labelled.of(X, P, y + 1.0, loss=SQUARED))
+        clone(gate).set_params(shrinkage=0.5).fit(Labelled.of(X, P, y, loss=SQUARED))
+        clone(gate).set_params(preprocess=lambda row: row + 1.0).fit(
+            Labelled.of(X, P, y, loss=SQUARED)
+        )
         assert len(list(tmp_path.iterdir())) == 4
 
     def test_a_broken_checkpoint_is_named(self, tmp_path):
         X, P, y = problem()
         gate = TorchGate(two_layers, n_epochs=2, checkpoint=tmp_path, random_state=0)
-        gate.fit(X, P, y, loss=SQUARED)
+        gate.fit(Labelled.of(X, P, y, loss=SQUARED))
         (file,) = tmp_path.iterdir()
         file.write_bytes(file.read_bytes()[:100])
         with pytest.raises(FileFormatError, match=r"cannot be read .* Delete it"):
-            gate.fit(X, P, y, loss=SQUARED)
+            gate.fit(Labelled.of(X, P, y, loss=SQUARED))
 
 
 class Pairs(torch.utils.data.Dataset):
@@ -364,10 +375,10 @@ class TestInputs:
     def test_every_kind_of_input_alone_and_in_a_path(self, of, module):
         X, P, y = problem(160)
         base = TorchGate(module, **{**QUICK, "n_epochs": 15})
-        weights = base.fit(of(X), P, y, loss=SQUARED).predict_weights(of(X))
+        weights = base.fit(Labelled.of(of(X), P, y, loss=SQUARED)).predict_weights(of(X))
         assert is_right(weights, X)
         path = ShrunkGate(base, cv=2, strengths=(0.1,), n_restarts=1, random_state=0)
-        path.fit(of(X), P, y, loss=SQUARED)
+        path.fit(Labelled.of(of(X), P, y, loss=SQUARED))
         assert path.raw_inputs
         assert ("linear" in path.path_["gate"]) == isinstance(of(X), np.ndarray) * (
             np.ndim(of(X)) == 2
@@ -382,11 +393,13 @@ class TestInputs:
         paths = [tmp_path / f"{row}.npy" for row in range(len(X))]
         for path, row in zip(paths, X, strict=True):
             np.save(path, row)
-        read = TorchGate(two_layers, preprocess=np.load, **QUICK).fit(paths, P, y, loss=SQUARED)
+        read = TorchGate(two_layers, preprocess=np.load, **QUICK).fit(
+            Labelled.of(paths, P, y, loss=SQUARED)
+        )
         stacked = TorchGate(
             two_layers, collate=lambda rows: torch.as_tensor(np.array(rows)).float(), **QUICK
-        ).fit(list(X), P, y, loss=SQUARED)
-        plain = TorchGate(two_layers, **QUICK).fit(X, P, y, loss=SQUARED)
+        ).fit(Labelled.of(list(X), P, y, loss=SQUARED))
+        plain = TorchGate(two_layers, **QUICK).fit(Labelled.of(X, P, y, loss=SQUARED))
         expected = plain.predict_weights(X)
         # Numbers among the inputs help to order the rows, so the batches are not the same.
         np.testing.assert_allclose(read.predict_weights(paths), expected, atol=0.05)
@@ -396,7 +409,7 @@ class TestInputs:
         _, P, y = problem(60)
         with pytest.raises(InvalidInputError, match=r"row \d+ is not \(FileNotFoundError"):
             TorchGate(two_layers, preprocess=np.load).fit(
-                [tmp_path / "no.npy"] * 60, P, y, loss=SQUARED
+                Labelled.of([tmp_path / "no.npy"] * 60, P, y, loss=SQUARED)
             )
 
     def test_integers_stay_integers(self):
@@ -417,19 +430,19 @@ class TestInputs:
     def test_a_wrong_module_is_named(self, module, words):
         X, P, y = problem()
         with pytest.raises(InvalidInputError, match=words):
-            TorchGate(module, random_state=0).fit(X, P, y, loss=SQUARED)
+            TorchGate(module, random_state=0).fit(Labelled.of(X, P, y, loss=SQUARED))
 
     def test_logits_that_are_not_finite_are_named(self):
         X, P, y = problem()
         X[5] = np.nan
         gate = TorchGate(two_layers, random_state=0, n_epochs=1)
         with pytest.raises(InvalidInputError, match=r"must be finite|must stay finite"):
-            gate.fit(X, P, y, loss=SQUARED)
+            gate.fit(Labelled.of(X, P, y, loss=SQUARED))
 
     def test_rows_without_predictions_are_named(self):
         X, P, y = problem()
         with pytest.raises(InvalidInputError, match=r"received 119 inputs, P \(120, 2, 1\)"):
-            TorchGate(two_layers).fit(X[1:], P, y, loss=SQUARED)
+            TorchGate(two_layers).fit(Labelled.of(X[1:], P, y, loss=SQUARED))
 
     @pytest.mark.parametrize(
         ("parameter", "words"),
@@ -444,7 +457,7 @@ class TestInputs:
     def test_parameters_are_checked(self, parameter, words):
         X, P, y = problem()
         with pytest.raises(InvalidInputError, match=words):
-            TorchGate(two_layers, **parameter).fit(X, P, y, loss=SQUARED)
+            TorchGate(two_layers, **parameter).fit(Labelled.of(X, P, y, loss=SQUARED))
 
     def test_the_missing_extra_is_named(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", None)
@@ -588,7 +601,7 @@ def test_a_checkpoint_belongs_to_one_network(tmp_path):
     def trained(layer, checkpoint):
         net = nn.Sequential(nn.Linear(2, 4), layer, nn.Linear(4, 2))
         gate = TorchGate(net, n_epochs=4, checkpoint=checkpoint, random_state=0)
-        return gate.fit(X, P, y, loss=get_loss("squared_error")).predict_weights(X)
+        return gate.fit(Labelled.of(X, P, y, loss=get_loss("squared_error"))).predict_weights(X)
 
     torch.manual_seed(0)
     trained(nn.ReLU(), tmp_path)
@@ -612,5 +625,5 @@ def test_the_loss_is_a_mean_over_the_rows_that_train(monkeypatch, fraction):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 2)), rng.normal(size=(60, 1))
     gate = TorchGate(nn.Linear(2, 2), n_epochs=2, validation_fraction=fraction, random_state=0)
-    gate.fit(X, np.stack([y, -y], axis=1), y, loss=get_loss("squared_error"))
+    gate.fit(Labelled.of(X, np.stack([y, -y], axis=1), y, loss=get_loss("squared_error")))
     assert totals == [pytest.approx(1.0)]

@@ -68,6 +68,12 @@ class Baseline:
         """Weights of some rows: (rows,)."""
         return np.asarray(self.sample_weight[rows], dtype=np.float64)
 
+    def take(self, rows: Rows) -> Baseline:
+        """Constant predictions of some rows of the sample."""
+        labels = None if self.labels is None else self.labels[rows]
+        weight = self.sample_weight[rows]
+        return Baseline(self.loss, self.targets[rows], weight, labels, self.n_classes)
+
     def learn(self, rows: Rows | None = None) -> Array:
         """Best constant on some rows: a number per output (K,), or the shares of the classes."""
         rows = self.weighing_rows if rows is None else rows[self.sample_weight[rows] > 0]

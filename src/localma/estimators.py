@@ -69,7 +69,7 @@ from localma.frames import (
     unmasked,
     without_mask,
 )
-from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate
+from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate
 from localma.gates._support import Outside
 from localma.losses import (
     Loss,
@@ -207,15 +207,19 @@ class _LocalMA(BaseEstimator):
             how = {"cv": folds, "groups": groups, "random_state": random, "outputs": outputs}
             P, sample_weight = self._fit_pool(pool, X, y, sample_weight, predictions, how)
         self.output_names_ = outputs.names
-        judged_by: dict[str, Any] = {"folds": folds}
-        if numbers is not None and gate.needs_folds:
-            judged_by["groups"] = numbers
         outputs_of_gate, targets = self._gate_outputs(P, y)
         self._check_domains(outputs_of_gate, targets)
         baseline = self._baseline(targets, y, sample_weight)
-        if isinstance(gate, ShrunkGate):
-            judged_by["baseline"] = baseline
-        self._fit_gate(gate, inputs, outputs_of_gate, targets, sample_weight, judged_by)
+        data = Labelled.of(
+            inputs,
+            outputs_of_gate,
+            targets,
+            loss=self.loss_,
+            sample_weight=sample_weight,
+            groups=numbers,
+            baseline=baseline,
+        )
+        self._fit_gate(gate, data, folds)
         self.probes_ = None if pool is None else Probes.of(X)
         self._measure_sample(outputs_of_gate, baseline, numbers)
         memorised = (
@@ -495,31 +499,15 @@ class _LocalMA(BaseEstimator):
         P[~covered] = P[covered].mean(axis=0)
         return P, covered * (1.0 if sample_weight is None else sample_weight)
 
-    def _fit_gate(
-        self,
-        gate: Gate,
-        inputs: Array,
-        outputs: Array,
-        targets: Array,
-        sample_weight: Array | None,
-        judged_by: dict[str, Any],
-    ) -> None:
+    def _fit_gate(self, gate: Gate, data: Labelled, folds: Sequence[Fold] | None) -> None:
         # A global gate finds these very weights itself; to solve twice would double its cost.
         constant = gate if isinstance(gate, GlobalGate) else GlobalGate()
-        constant.fit(inputs, outputs, targets, loss=self.loss_, sample_weight=sample_weight)
+        constant.fit(data)
         self.global_weights_ = constant.weights_
         if constant is gate:
             self.gate_ = constant
             return
-        self.gate_ = gate.fit(
-            inputs,
-            outputs,
-            targets,
-            loss=self.loss_,
-            sample_weight=sample_weight,
-            global_weights=self.global_weights_,
-            **judged_by,
-        )
+        self.gate_ = gate.fit(data, global_weights=self.global_weights_, folds=folds)
 
     def _baseline(self, targets: Array, y: Any, sample_weight: Array | None) -> Baseline:
         """Constant predictions of the labelled sample, to compare with."""

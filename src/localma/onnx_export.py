@@ -56,9 +56,10 @@ def export_onnx(
     Examples
     --------
     >>> import tempfile
+    >>> from localma.gates import Labelled
     >>> from localma.losses import squared_error
     >>> P, y = np.array([[[1.0], [3.0]]]), np.array([[2.0]])
-    >>> gate = EqualGate().fit(np.zeros((1, 2)), P, y, loss=squared_error())
+    >>> gate = EqualGate().fit(Labelled.of(np.zeros((1, 2)), P, y, loss=squared_error()))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     export_onnx(gate, f"{folder}/gate.onnx")
     ...     optional("onnx", extra="onnx").load(f"{folder}/gate.onnx").graph.output[0].name

@@ -20,6 +20,7 @@ from localma.gates import (
     EqualGate,
     GlobalGate,
     ImageGate,
+    Labelled,
     MLPGate,
     ShrunkGate,
     TextGate,
@@ -115,8 +116,9 @@ def problem(n=80, p=3, M=3, K=1, seed=0):
     return X, P, y
 
 
-def fitted(name, X, P, y, loss="squared_error", **keywords):
-    return clone(GATES[name]).fit(X, P, y, loss=get_loss(loss), **keywords)
+def fitted(name, X, P, y, loss="squared_error", sample_weight=None, folds=None):
+    data = Labelled.of(X, P, y, loss=get_loss(loss), sample_weight=sample_weight)
+    return clone(GATES[name]).fit(data, folds=folds)
 
 
 def assert_on_simplex(W, n, M):
@@ -267,7 +269,7 @@ def test_local_beats_global_where_truth_is_local(name):
 def test_infinite_shrinkage_is_the_global_gate(name):
     X, P, y = problem()
     gate = clone(GATES[name]).set_params(shrinkage=np.inf)
-    gate.fit(X, P, y, loss=get_loss("squared_error"))
+    gate.fit(Labelled.of(X, P, y, loss=get_loss("squared_error")))
     constant = fitted("global", X, P, y)
     np.testing.assert_array_equal(gate.predict_weights(X), constant.predict_weights(X))
 
@@ -278,7 +280,7 @@ def test_same_to_the_bit_on_one_and_two_threads(name):
     one, two = (
         clone(GATES[name])
         .set_params(n_jobs=n, n_restarts=3)
-        .fit(X, P, y, loss=get_loss("squared_error"))
+        .fit(Labelled.of(X, P, y, loss=get_loss("squared_error")))
         for n in (1, 2)
     )
     np.testing.assert_array_equal(one.predict_weights(X), two.predict_weights(X))
@@ -317,5 +319,5 @@ def test_extremes_stay_on_the_simplex(name, X, P, y):
         gate.set_params(n_steps=10)
     if name.startswith(IN_TORCH):
         gate.set_params(n_epochs=10)
-    weights = gate.fit(X, P, y, loss=get_loss("squared_error")).predict_weights(X)
+    weights = gate.fit(Labelled.of(X, P, y, loss=get_loss("squared_error"))).predict_weights(X)
     assert_on_simplex(weights, 6, 3)

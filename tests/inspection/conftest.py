@@ -17,8 +17,8 @@ class StepGate(Gate):
     def __init__(self, high=1.0):
         self.high = high
 
-    def fit(self, X, P, y, **how):
-        self.n_candidates_ = P.shape[1]
+    def fit(self, data, **how):
+        self.n_candidates_ = data.n_candidates
         return self
 
     def predict_weights(self, X):

@@ -6,6 +6,7 @@ from localma.gates.base import Gate, Job
 from localma.gates.equal import EqualGate
 from localma.gates.global_ import GlobalGate
 from localma.gates.image import ImageGate
+from localma.gates.labelled import Labelled
 from localma.gates.mlp import MLPGate
 from localma.gates.module import TorchGate
 from localma.gates.shrunk import ShrunkGate
@@ -25,6 +26,7 @@ __all__ = [
     "GlobalGate",
     "ImageGate",
     "Job",
+    "Labelled",
     "MLPGate",
     "ShrunkGate",
     "TextGate",

@@ -5,33 +5,43 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.equations import empirical_risk, global_average
-from localma.gates.global_ import GlobalGate
-from localma.losses import Loss
+from localma.equations import global_average, row_losses
+from localma.gates._parts import row_slices, weighted_sum
+from localma.gates.global_ import find_global_weights
+from localma.gates.labelled import Labelled
 
 Array = NDArray[np.floating]
+Float64 = NDArray[np.float64]
+Rows = NDArray[np.intp]
 
 WEIGHT_FLOOR = 0.01
 """Part of the start that equal weights have, so that the logarithm of a zero weight is finite."""
 
 
 def anchor_and_scale(
-    P: Array, y: Array, weight: Array | None, loss: Loss, global_weights: Array | None
-) -> tuple[NDArray[np.float64], float]:
+    data: Labelled, rows: Rows | None, global_weights: Array | None
+) -> tuple[Float64, float]:
     """Global weights (M,), found if None is given, and the scale of the loss: their risk.
 
-    Where they fit (all but) perfectly, the scale is a millionth of the risk of equal weights; where
-    these do too, it is one.
+    If they fit (all but) perfectly, the scale is a millionth of the risk of equal weights; if
+    these do too, it is one. Predictions are read slice by slice.
     """
-    equal: Array = np.full(P.shape[1], 1.0 / P.shape[1])
-    weights = global_weights if len(equal) > 1 else equal
+    M, K = data.P.shape[1:]
+    equal: Float64 = np.full(M, 1.0 / M)
+    weights = global_weights if M > 1 else equal
     if weights is None:
-        no_inputs = np.empty((len(y), 0))
-        weights = GlobalGate().fit(no_inputs, P, y, loss=loss, sample_weight=weight).weights_
-    risk, equal_risk = (
-        abs(empirical_risk(loss, y, global_average(w, P), weight)) for w in (weights, equal)
-    )
-    return np.asarray(weights, dtype=np.float64), loss_scale(risk, equal_risk)
+        weights = find_global_weights(data, rows)
+    sums = np.zeros(3)
+    n = len(data.y) if rows is None else len(rows)
+    for some in row_slices(n, rows, M * K):
+        P, y, weight = data.P[some], data.y[some], data.sample_weight[some]
+        risks = [
+            weighted_sum(weight, row_losses(data.loss, y, global_average(w, P)))
+            for w in (weights, equal)
+        ]
+        sums += [*risks, weight.sum()]
+    risk, equal_risk = np.abs(sums[:2] / sums[2])
+    return np.asarray(weights, dtype=np.float64), loss_scale(float(risk), float(equal_risk))
 
 
 def loss_scale(risk: float, equal_risk: float) -> float:

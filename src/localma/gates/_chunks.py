@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.equations import global_average, row_losses
 from localma.errors import InvalidInputError
-from localma.gates._anchor import loss_scale
-from localma.gates._held_out import Labelled
-from localma.gates._parts import column_units, moments, row_slices, weighted_sum
+from localma.gates._parts import column_units, moments
+from localma.gates.labelled import Labelled
 
 Array = NDArray[np.floating]
 Float32 = NDArray[np.float32]
@@ -306,32 +304,6 @@ def _by_rank(data: Labelled, rows: Rows | None) -> Rows:
     return rows[np.argsort(rank, kind="stable")]
 
 
-def anchor_and_scale(
-    data: Labelled, rows: Rows | None, global_weights: Array | None
-) -> tuple[Float64, float]:
-    """Global weights (M,), found if None is given, and the scale of the loss: their risk.
-
-    If they fit (all but) perfectly, the scale is a millionth of the risk of equal weights; if
-    these do too, it is one. Predictions are read slice by slice.
-    """
-    M, K = data.P.shape[1:]
-    equal: Float64 = np.full(M, 1.0 / M)
-    weights = global_weights if M > 1 else equal
-    if weights is None:
-        weights = data.global_weights(rows)
-    sums = np.zeros(3)
-    n = len(data.y) if rows is None else len(rows)
-    for some in row_slices(n, rows, M * K):
-        P, y, weight = data.P[some], data.y[some], data.sample_weight[some]
-        risks = [
-            weighted_sum(weight, row_losses(data.loss, y, global_average(w, P)))
-            for w in (weights, equal)
-        ]
-        sums += [*risks, weight.sum()]
-    risk, equal_risk = np.abs(sums[:2] / sums[2])
-    return np.asarray(weights, dtype=np.float64), loss_scale(float(risk), float(equal_risk))
-
-
 def off_target(values: Array, y: Array, location: bool) -> Array:
     """Predictions (n, M, K) or targets (n, K), less the targets where the loss needs no more.
 
@@ -364,25 +336,3 @@ def candidate_order(P: Array) -> NDArray[np.intp]:
     """Order candidates by a fixed combination of their predictions (n, M, K)."""
     factors = np.random.default_rng(1).uniform(1.0, 2.0, size=(len(P), P.shape[2]))
     return np.argsort(np.einsum("nk,nmk->m", factors, P), kind="stable")
-
-
-def check_shapes(X: Any, P: Array, y: Array) -> None:
-    """Refuse inputs, predictions and targets that do not fit together."""
-    if X.ndim != 2 or P.ndim != 3 or len(X) != len(P) or y.shape != (P.shape[0], P.shape[2]):
-        raise InvalidInputError(
-            "MLPGate takes inputs X of shape (n, p), predictions P of shape (n, M, K) and targets "
-            f"y of shape (n, K); received X {X.shape}, P {P.shape} and y {y.shape}. Give a single "
-            "output an axis of length one."
-        )
-
-
-def check_weight(sample_weight: Array | None, n: int) -> Float64:
-    """Weights of n rows, checked; ones if there are none."""
-    weight = np.ones(n) if sample_weight is None else np.asarray(sample_weight, np.float64)
-    if weight.shape != (n,) or not (weight >= 0.0).all() or not 0 < weight.sum() < np.inf:
-        raise InvalidInputError(
-            f"sample_weight must have shape ({n},), be finite and non-negative, and not all "
-            f"zero; received shape {weight.shape}, values from {weight.min(initial=np.inf):g} to "
-            f"{weight.max(initial=-np.inf):g}. Leave it out for equal weights of rows."
-        )
-    return weight

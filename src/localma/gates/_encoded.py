@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,23 +20,13 @@ from localma.errors import FileFormatError, InvalidInputError
 from localma.folds import Fold
 from localma.frames import n_rows
 from localma.gates._frozen import FrozenFeatures
-from localma.gates.base import Gate, Job, arrays_below, plain_arrays
+from localma.gates.base import Gate, Job, arrays_below
+from localma.gates.labelled import Labelled, plain_arrays
 from localma.gates.mlp import MLPGate
 from localma.gates.module import TorchGate
-from localma.losses import Loss
 
 Array = NDArray[np.floating]
 Arrays = dict[str, NDArray[Any]]
-
-
-class Sample(NamedTuple):
-    """Rows as the network reads them, P (n c, M, K), y (n c, K), weights (n c,) of c copies."""
-
-    rows: Any
-    P: Array
-    y: Array
-    sample_weight: Array | None
-    n_copies: int = 1
 
 
 class EncodedGate(Gate):
@@ -87,47 +77,21 @@ class EncodedGate(Gate):
 
     def fit(
         self,
-        X: Any,
-        P: Array,
-        y: Array,
+        data: Labelled,
         *,
-        loss: Loss,
-        sample_weight: Array | None = None,
         global_weights: Array | None = None,
         folds: Sequence[Fold] | None = None,
     ) -> Self:
         """Learn the weights; `folds` play no part. See `Gate.fit`."""
-        sample = self._start(X, P, y, sample_weight)
-        self.inner_ = self._inner().fit(
-            self._inputs(sample.rows),
-            sample.P,
-            sample.y,
-            loss=loss,
-            sample_weight=sample.sample_weight,
-            global_weights=global_weights,
-        )
+        encoded = self._encode(data)
+        self.inner_ = self._inner().fit(encoded, global_weights=global_weights)
         return self
 
-    def fit_jobs(
-        self,
-        X: Any,
-        P: Array,
-        y: Array,
-        *,
-        loss: Loss,
-        jobs: Sequence[Job],
-        sample_weight: Array | None = None,
-    ) -> list[Self]:
+    def fit_jobs(self, data: Labelled, jobs: Sequence[Job]) -> list[Self]:
         """Train one copy of this gate per job; a frozen network reads the rows once for all."""
-        sample = self._start(X, P, y, sample_weight)
-        inner = self._inner().fit_jobs(
-            self._inputs(sample.rows),
-            sample.P,
-            sample.y,
-            loss=loss,
-            jobs=_with_copies(jobs, len(y), sample.n_copies),
-            sample_weight=sample.sample_weight,
-        )
+        encoded = self._encode(data)
+        n_copies = encoded.n_rows // data.n_rows
+        inner = self._inner().fit_jobs(encoded, _on_copies(jobs, data.n_rows, n_copies))
         return [self._twin(job, gate) for job, gate in zip(jobs, inner, strict=True)]
 
     def predict_weights(self, X: Any) -> Array:
@@ -177,18 +141,21 @@ class EncodedGate(Gate):
         """Leave the opened network out of copies and pickles: it is opened again where needed."""
         return {k: v for k, v in super().__getstate__().items() if k != "_opened"}
 
-    def _start(self, X: Any, P: Array, y: Array, sample_weight: Array | None) -> Sample:
-        """Begin a fit: what was opened before stays only if no parameter has changed."""
+    def _encode(self, data: Labelled) -> Labelled:
+        """Begin a fit: the sample as the inner gate sees it, copies of its rows included.
+
+        A network that was opened before stays only if no parameter has changed.
+        """
         self._check_parameters()
-        X, P, y, sample_weight = plain_arrays(X, P, y, sample_weight)
         self.fingerprint_ = self._fingerprint()
         if self.frozen:
             self._opened = self._open_features()
-        return self._sample(self._rows(X, fitting=True), P, y, sample_weight)
+        sample = self._with_copies(replace(data, X=self._rows(data.X, fitting=True)))
+        return replace(sample, X=self._inputs(sample.X))
 
-    def _sample(self, rows: Any, P: Array, y: Array, sample_weight: Array | None) -> Sample:
-        """What the gate is trained on; changed copies of the rows may be added."""
-        return Sample(rows, P, y, sample_weight)
+    def _with_copies(self, data: Labelled) -> Labelled:
+        """The rows to train on; changed copies of all of them may follow."""
+        return data
 
     def _check_unchanged(self) -> None:
         if self._fingerprint() != self.fingerprint_:
@@ -230,7 +197,7 @@ class EncodedGate(Gate):
         return twin
 
 
-def _with_copies(jobs: Sequence[Job], n: int, n_copies: int) -> list[Job]:
+def _on_copies(jobs: Sequence[Job], n: int, n_copies: int) -> list[Job]:
     """The same jobs on rows that are followed by copies of all of them."""
     if n_copies == 1:
         return list(jobs)

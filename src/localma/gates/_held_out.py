@@ -9,103 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.arrow_rows import ArrowRows
-from localma.baseline import Baseline
 from localma.equations import local_average, row_losses
-from localma.evidence import Rule, effective_number, fold_overlap, once_a_row
-from localma.folds import Fold, count_groups
-from localma.frames import LARGE_ROWS, take_rows
+from localma.evidence import Rule, fold_overlap, once_a_row
+from localma.folds import Fold
+from localma.frames import take_rows
 from localma.gates.base import Gate, Job
-from localma.gates.global_ import GlobalGate
-from localma.losses import Loss
+from localma.gates.global_ import find_global_weights
+from localma.gates.labelled import Labelled
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """A labelled sample with its predictions: X (n, p), P (n, M, K), y (n, K), weights (n,).
-
-    groups : (n,) numbers, from 0, of what each row belongs to; None where each stands for itself.
-    baseline : constant predictions of the sample; None if they are not to be compared.
-    """
-
-    X: Any
-    P: Array
-    y: Array
-    sample_weight: Array
-    loss: Loss
-    groups: Rows | None = None
-    baseline: Baseline | None = None
-
-    @classmethod
-    def of(
-        cls,
-        X: Any,
-        P: Array,
-        y: Array,
-        sample_weight: Array | None,
-        loss: Loss,
-        groups: Rows | None = None,
-        baseline: Baseline | None = None,
-    ) -> Labelled:
-        """Collect what a gate is fitted on; rows without weights all weigh one."""
-        if sample_weight is not None:
-            weight = np.asarray(sample_weight, float)
-        elif len(y) < LARGE_ROWS:
-            weight = np.ones(len(y))
-        else:
-            weight = np.broadcast_to(1.0, len(y))  # which takes no memory
-        return cls(X, P, y, weight, loss, groups, baseline)
-
-    @property
-    def n_inputs(self) -> int:
-        """Number p of inputs; 0 where they are no table."""
-        numbers = isinstance(self.X, np.ndarray | ArrowRows) and self.X.dtype.kind in "biuf"
-        return int(self.X.shape[1]) if numbers and self.X.ndim == 2 else 0
-
-    @property
-    def n_candidates(self) -> int:
-        """Number M of candidates."""
-        return int(self.P.shape[1])
-
-    @property
-    def n_groups(self) -> int | None:
-        """Number of groups that have weight; None where rows stand for themselves."""
-        return count_groups(self.groups, self.sample_weight)
-
-    def baseline_losses(self, learnt: Rows, judged: Rows) -> Array | None:
-        """Losses on some rows of the best constant of other rows: (judged,)."""
-        if self.baseline is None:
-            return None
-        return self.baseline.losses(self.baseline.learn(learnt), judged)
-
-    @property
-    def n_effective(self) -> float:
-        """Number of equal rows that the weighted rows amount to."""
-        return effective_number(self.sample_weight)
-
-    def global_weights(self, rows: Rows | None) -> Array:
-        """Minimiser over the simplex of the mean loss of some rows: (M,)."""
-        chosen = slice(None) if rows is None else rows
-        gate = GlobalGate().fit(
-            np.empty((0, 0)),
-            self.P[chosen],
-            self.y[chosen],
-            loss=self.loss,
-            sample_weight=self.sample_weight[chosen],
-        )
-        return gate.weights_
-
-    def best_candidate(self, rows: Rows | None) -> int:
-        """The candidate of smallest mean loss on some rows."""
-        chosen = slice(None) if rows is None else rows
-        weight, y = self.sample_weight[chosen], self.y[chosen]
-        risks = [
-            weight @ row_losses(self.loss, y, self.P[chosen, m]) for m in range(self.n_candidates)
-        ]
-        return int(np.argmin(risks))
 
 
 @dataclass(frozen=True)
@@ -146,9 +59,7 @@ def train_path(
             Job(parts[part], points[k].shrinkage, seed, global_weights[part])
             for part, k, seed in places
         ]
-        fitted = gate.fit_jobs(
-            data.X, data.P, data.y, loss=data.loss, jobs=jobs, sample_weight=data.sample_weight
-        )
+        fitted = gate.fit_jobs(data, jobs)
         for (part, k, _), member in zip(places, fitted, strict=True):
             members = trained[part][k]
             assert isinstance(members, list)
@@ -195,7 +106,7 @@ class HeldOut:
     ) -> HeldOut:
         """Train every point in every fold and predict the rows held out."""
         parts = [train for train, _ in folds]
-        anchors = [data.global_weights(rows) for rows in parts]
+        anchors = [find_global_weights(data, rows) for rows in parts]
         members = train_path(data, parts, points, [seed], range(len(points)), anchors)
         mixtures = [
             np.stack([_mixture(data, point, test) for point in fold])

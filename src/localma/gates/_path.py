@@ -18,17 +18,19 @@ from numpy.typing import NDArray
 from localma.equations import row_losses
 from localma.evidence import fold_overlap
 from localma.folds import Fold
-from localma.gates._chunks import Chunks, Float64, anchor_and_scale
+from localma.gates._anchor import anchor_and_scale
+from localma.gates._chunks import Chunks, Float64
 from localma.gates._engine import compile_loss
 from localma.gates._held_out import (
     HeldOut,
-    Labelled,
     Members,
     Point,
     blocks_of_folds,
     constant_weights,
 )
 from localma.gates._trainer import Training, advance
+from localma.gates.global_ import find_global_weights
+from localma.gates.labelled import Labelled
 from localma.gates.mlp import MLPGate, begin, chunks_for
 
 Array = NDArray[np.floating]
@@ -72,7 +74,7 @@ class BranchingPath:
         data = self.data
         judged = [self._judging(test, random) for _, test in self.folds]
         anchor_rows = [self._anchor_rows(train) for train, _ in self.folds]
-        anchors = [data.global_weights(rows) for rows in anchor_rows]
+        anchors = [find_global_weights(data, rows) for rows in anchor_rows]
         self._train(anchors, judged)
         members: list[Members] = []
         for fold, rows in enumerate(anchor_rows):

@@ -20,16 +20,16 @@ SMALL, MEDIUM, LARGE = 1_000, 2_000, 20_000
 SMALL_STEPS, LARGE_STEPS = 600, 3_000
 """Steps of a training up to SMALL rows and at LARGE rows; in between they follow a power of n."""
 
-ROW_STEPS = 1_200_000
-"""Rows that a training meets in its steps, in all folds together, beyond SMALL rows."""
+ROW_STEPS = 2_400_000
+"""Rows that one hidden layer meets in its steps, in all folds together, beyond SMALL rows."""
 
 PASSES = 2
 """Every row of a very large sample is met this often."""
 
 FIRST_RATE = 0.05
-"""Learning rate of a training of `SMALL_STEPS`; it falls with the square root of the steps."""
+"""Learning rate of a training of `SMALL_STEPS`; it falls with the fourth root of the steps."""
 
-DEEP_ROWS = 1_500
+DEEP_ROWS = 10_000
 """Rows from which the network has a second hidden layer."""
 
 HIDDEN = 32
@@ -78,19 +78,20 @@ def budget(n_rows: int, n_inputs: int, n_groups: int | None = None) -> Budget:
     >>> budget(300, 20).n_steps, budget(20_000, 20).n_steps, budget(20_000, 20).batch
     (600, 3000, 400)
     """
+    hidden = (HIDDEN,) if n_rows < DEEP_ROWS else (HIDDEN, HIDDEN)
     n_folds = judging_folds(n_rows, n_groups)
     steps = _steps(n_rows)
     batch = n_rows
     if n_rows > SMALL:
-        batch = round(ROW_STEPS / (judging_folds(n_rows) * steps))
+        batch = round(ROW_STEPS / (len(hidden) * judging_folds(n_rows) * steps))
     slower = max(1.0, n_inputs / MANY_INPUTS) ** 0.5
     n_steps = max(round(steps / slower), -(-PASSES * n_rows // batch))
     return Budget(
         n_folds=n_folds,
         n_steps=n_steps,
         batch=batch,
-        learning_rate=FIRST_RATE * (SMALL_STEPS / n_steps) ** 0.5,
-        hidden=(HIDDEN,) if n_rows < DEEP_ROWS else (HIDDEN, HIDDEN),
+        learning_rate=FIRST_RATE * (SMALL_STEPS / n_steps) ** 0.25,
+        hidden=hidden,
         n_restarts=2 if n_folds == 1 else 3,
     )
 

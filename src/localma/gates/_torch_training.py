@@ -25,6 +25,7 @@ from localma.gates._chunks import off_target
 from localma.gates._torch_checkpoint import Checkpoint
 from localma.gates._torch_inputs import Inputs, Rows, check_finite
 from localma.gates._torch_network import GateNetwork, new_module, started
+from localma.gates.labelled import Labelled
 from localma.losses import Loss
 from localma.progress import bar
 
@@ -36,24 +37,22 @@ LEAST_HELD_OUT = 10
 
 @dataclass(frozen=True)
 class Task:
-    """What is learnt: inputs of n rows, P (n, M, K), y (n, K), share (n,) summing to one.
+    """What is learnt: a sample, its inputs as the module reads them, share (n,) summing to one.
 
     loss_scale : the c by which the loss is divided.
     unit : that in which P and y reach the network, so that they fit single precision.
     """
 
     inputs: Inputs
-    P: Array
-    y: Array
+    data: Labelled
     share: Array
-    loss: Loss
     loss_scale: float
     unit: float = 1.0
 
     def risk(self, weights: Array, rows: Rows) -> float:
         """Mean loss of some rows under their weights (rows, M)."""
-        mixture = local_average(weights, self.P[rows])
-        return empirical_risk(self.loss, self.y[rows], mixture, self.share[rows])
+        mixture = local_average(weights, self.data.P[rows])
+        return empirical_risk(self.data.loss, self.data.y[rows], mixture, self.share[rows])
 
     def slope(self, y: torch.Tensor, mixture: torch.Tensor) -> torch.Tensor:
         """Derivative of the scaled loss by a mixture in the unit: (n, K), of its type and device.
@@ -62,7 +61,7 @@ class Task:
         """
         where = torch.device("cpu") if mixture.device.type == "mps" else mixture.device
         targets, predictions = (self.unit * x.to(where).double() for x in (y, mixture))
-        slope = derivative(self.loss, targets, predictions) * (self.unit / self.loss_scale)
+        slope = derivative(self.data.loss, targets, predictions) * (self.unit / self.loss_scale)
         return slope.to(mixture)
 
 
@@ -204,19 +203,19 @@ class Trainer:
 
     def step(self, rows: Rows, n_batches: int) -> None:
         """Leave the gradient of the objective, estimated on some rows, in the parameters."""
-        task, device = self.task, self.accelerator.device
+        task, data, device = self.task, self.task.data, self.accelerator.device
         self.optimizer.zero_grad()
         logits = self.network(send_to_device(task.inputs.batch(rows), device), len(rows))
         P, y = (
             torch.as_tensor(
-                off_target(values[rows], task.y[rows], task.loss.location) / task.unit,
+                off_target(values[rows], data.y[rows], data.loss.location) / task.unit,
                 dtype=torch.float32,
                 device=device,
             )
-            for values in (task.P, task.y)
+            for values in (data.P, data.y)
         )
         mixture = torch.einsum("nm,nmk->nk", torch.softmax(logits, dim=1), P)
-        weight = n_batches * task.share[rows, np.newaxis] / task.y.shape[1]
+        weight = n_batches * task.share[rows, np.newaxis] / data.y.shape[1]
         slope = task.slope(y, mixture.detach())
         slope = slope * torch.as_tensor(weight, dtype=torch.float32, device=device)
         self.accelerator.backward(mixture, gradient=slope)

@@ -20,8 +20,7 @@ from sklearn.base import BaseEstimator, clone
 from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError, unknown_name
 from localma.folds import Fold
-from localma.frames import take_rows, without_mask
-from localma.losses import Loss
+from localma.gates.labelled import Labelled, plain_arrays
 
 Array = NDArray[np.floating]
 ArrayTypes = Mapping[str, tuple[str, tuple[int, ...]]]
@@ -78,12 +77,8 @@ class Gate(BaseEstimator, ABC):
     @abstractmethod
     def fit(
         self,
-        X: Array,
-        P: Array,
-        y: Array,
+        data: Labelled,
         *,
-        loss: Loss,
-        sample_weight: Array | None = None,
         global_weights: Array | None = None,
         folds: Sequence[Fold] | None = None,
     ) -> Self:
@@ -91,11 +86,7 @@ class Gate(BaseEstimator, ABC):
 
         Parameters
         ----------
-        X : (n, p) inputs of the gate.
-        P : (n, M, K) predictions of the candidates.
-        y : (n, K) targets.
-        loss : the loss to minimise, on the scale of the predictions.
-        sample_weight : (n,) or None.
+        data : the labelled sample, such as ``Labelled.of(X, P, y, loss=loss)``.
         global_weights : (M,) the weights to which shrinkage pulls; computed if None.
         folds : (train, test) pairs of rows, for gates that choose by held-out rows.
         """
@@ -113,31 +104,13 @@ class Gate(BaseEstimator, ABC):
         """How much of the local part is used in each row: (n, p) -> (n,), between 0 and 1."""
         return np.ones(len(X))
 
-    def fit_jobs(
-        self,
-        X: Array,
-        P: Array,
-        y: Array,
-        *,
-        loss: Loss,
-        jobs: Sequence[Job],
-        sample_weight: Array | None = None,
-    ) -> list[Self]:
+    def fit_jobs(self, data: Labelled, jobs: Sequence[Job]) -> list[Self]:
         """Train one copy of this gate per job, on shared data; an engine may do them at once."""
         fitted = []
         for job in jobs:
-            rows = slice(None) if job.rows is None else job.rows
             gate = clone(self).set_params(shrinkage=job.shrinkage, random_state=job.random_state)
-            weight = None if sample_weight is None else sample_weight[rows]
-            gate.fit(
-                X if job.rows is None else take_rows(X, job.rows),
-                P[rows],
-                y[rows],
-                loss=loss,
-                sample_weight=weight,
-                global_weights=job.global_weights,
-            )
-            fitted.append(gate)
+            sample = data if job.rows is None else data.take(job.rows)
+            fitted.append(gate.fit(sample, global_weights=job.global_weights))
         return fitted
 
     @property
@@ -176,18 +149,22 @@ def arrays_below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, N
     }
 
 
-def plain_arrays(X: Any, P: Any = None, y: Any = None, sample_weight: Any = None) -> list[Any]:
-    """The same as plain arrays; refuse those whose masks hide values, which a gate would read."""
-    arrays = {"X": X, "P": P, "y": y, "sample_weight": sample_weight}
-    return [without_mask(values, name) for name, values in arrays.items()]
-
-
 def check_numbers(X: Any) -> None:
     """Refuse inputs that are no numbers, such as dates, which NumPy would convert silently."""
     if X.dtype.kind not in "biuf":
         raise InvalidInputError(
             f"Inputs of a gate must be real numbers; received dtype {X.dtype}. Convert them first, "
             "for example with TableEncoder."
+        )
+
+
+def check_table(X: Any) -> None:
+    """Refuse inputs of a fit that are not a table (n, p) of numbers."""
+    check_numbers(X)
+    if X.ndim != 2:
+        raise InvalidInputError(
+            f"This gate takes inputs X of shape (n, p); received an array of shape {X.shape}. Give "
+            "a single input an axis of length one."
         )
 
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from localma.errors import FileFormatError
 from localma.folds import Fold
 from localma.gates.base import Gate, check_arrays
-from localma.losses import Loss
+from localma.gates.labelled import Labelled
 
 Array = NDArray[np.floating]
 
@@ -29,7 +29,7 @@ class EqualGate(Gate):
     --------
     >>> from localma.losses import squared_error
     >>> P, y = np.zeros((3, 4, 1)), np.ones((3, 1))
-    >>> gate = EqualGate().fit(np.zeros((3, 2)), P, y, loss=squared_error())
+    >>> gate = EqualGate().fit(Labelled.of(np.zeros((3, 2)), P, y, loss=squared_error()))
     >>> gate.predict_weights(np.zeros((1, 2))).tolist()
     [[0.25, 0.25, 0.25, 0.25]]
     """
@@ -38,17 +38,13 @@ class EqualGate(Gate):
 
     def fit(
         self,
-        X: Array,
-        P: Array,
-        y: Array,
+        data: Labelled,
         *,
-        loss: Loss,
-        sample_weight: Array | None = None,
         global_weights: Array | None = None,
         folds: Sequence[Fold] | None = None,
     ) -> Self:
         """Count the candidates; nothing else about the sample matters. See `Gate.fit`."""
-        self.n_candidates_ = int(P.shape[1])
+        self.n_candidates_ = data.n_candidates
         return self
 
     @property

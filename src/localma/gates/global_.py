@@ -12,7 +12,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from localma.equations import global_average
-from localma.errors import InvalidInputError
 from localma.folds import Fold
 from localma.gates._blas_threads import one_blas_thread
 from localma.gates._row_blocks import RowBlocks
@@ -25,9 +24,9 @@ from localma.gates.base import (
     check_rules,
     is_count,
     is_number,
-    plain_arrays,
     simplex_weights,
 )
+from localma.gates.labelled import Labelled, check_weight, plain_arrays
 from localma.losses import Loss
 
 Array = NDArray[np.floating]
@@ -78,7 +77,7 @@ class GlobalGate(Gate):
     >>> first, second = np.array([0.0, 4.0, 8.0]), np.array([4.0, 0.0, 8.0])
     >>> P = np.stack([first, second], axis=1)[:, :, np.newaxis]
     >>> y = (0.75 * first + 0.25 * second)[:, np.newaxis]
-    >>> gate = GlobalGate().fit(np.zeros((3, 1)), P, y, loss=squared_error())
+    >>> gate = GlobalGate().fit(Labelled.of(np.zeros((3, 1)), P, y, loss=squared_error()))
     >>> gate.weights_.round(6).tolist()
     [0.75, 0.25]
     """
@@ -91,20 +90,16 @@ class GlobalGate(Gate):
 
     def fit(
         self,
-        X: Array,
-        P: Array,
-        y: Array,
+        data: Labelled,
         *,
-        loss: Loss,
-        sample_weight: Array | None = None,
         global_weights: Array | None = None,
         folds: Sequence[Fold] | None = None,
     ) -> Self:
-        """Find the weights; the inputs X and `global_weights` play no part. See `Gate.fit`."""
+        """Find the weights; the inputs and `global_weights` play no part. See `Gate.fit`."""
         self._check_parameters()
+        loss = data.loss
         tol = self._tolerance(loss)
-        _, P, y, sample_weight = plain_arrays(None, P, y, sample_weight)
-        P, y, share = _weighted_rows(P, y, sample_weight)
+        P, y, share = _weighted_rows(data)
         with one_blas_thread() as threads:
             problem = Problem(RowBlocks(P, threads), y, share, loss)
             solution = minimise(problem, tol=tol, max_iter=self.max_iter)
@@ -175,30 +170,21 @@ _RULES: Rules = (
 )
 
 
-def _weighted_rows(
-    P: Array, y: Array, sample_weight: Array | None
-) -> tuple[Array, Float64, Float64]:
+def find_global_weights(data: Labelled, rows: NDArray[np.intp] | None = None) -> Float64:
+    """Minimiser over the simplex of the mean loss of some rows, or of all: (M,)."""
+    weights: Float64 = GlobalGate().fit(data.without_inputs(rows)).weights_
+    return weights
+
+
+def _weighted_rows(data: Labelled) -> tuple[Array, Float64, Float64]:
     """Rows that have weight, and the share of each of their outputs: (n, M, K), (n, K), (n, K)."""
-    if P.ndim != 3 or y.shape != (P.shape[0], P.shape[2]):
-        raise InvalidInputError(
-            "GlobalGate takes predictions P of shape (n, M, K) and targets y of shape (n, K); "
-            f"received P {P.shape} and y {y.shape}. Give a single output an axis of length one."
-        )
-    targets: Float64 = np.ascontiguousarray(y, dtype=np.float64)
-    if sample_weight is None:
-        return P, targets, np.full(y.shape, 1.0 / y.size)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != y.shape[:1] or not (weight >= 0.0).all() or not 0 < weight.sum() < np.inf:
-        raise InvalidInputError(
-            f"sample_weight must have shape ({len(y)},), be finite and non-negative, and not all "
-            f"zero; received shape {weight.shape}, values from {weight.min(initial=np.inf):g} to "
-            f"{weight.max(initial=-np.inf):g}. Leave it out for equal weights of rows."
-        )
-    kept = weight > 0.0
-    if not kept.all():
-        P, targets, weight = P[kept], targets[kept], weight[kept]
-    share = weight / weight.sum() / targets.shape[1]
-    return P, targets, np.repeat(share[:, np.newaxis], targets.shape[1], axis=1)
+    P, weight = data.P, check_weight(data.sample_weight, data.n_rows)
+    y: Float64 = np.ascontiguousarray(data.y, dtype=np.float64)
+    weighing = weight > 0.0
+    if not weighing.all():
+        P, y, weight = P[weighing], y[weighing], weight[weighing]
+    share = weight / weight.sum() / y.shape[1]
+    return P, y, np.repeat(share[:, np.newaxis], y.shape[1], axis=1)
 
 
 def _warn_if_short(solution: Solution, loss: Loss, max_iter: int) -> None:

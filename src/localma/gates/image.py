@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -13,9 +14,10 @@ from numpy.typing import NDArray
 from localma._optional import optional
 from localma.candidates.files import fingerprint
 from localma.errors import FileFormatError, InvalidInputError
-from localma.gates._encoded import Array, Arrays, EncodedGate, Sample
+from localma.gates._encoded import Array, Arrays, EncodedGate
 from localma.gates._frozen import FrozenFeatures
 from localma.gates.base import Gate, Rules, arrays_below, check_rules, is_count, is_number
+from localma.gates.labelled import Labelled
 from localma.gates.module import TorchGate
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ class ImageGate(EncodedGate):
     >>> images = np.ones((40, 8, 8, 3)) * light[:, None, None, None]
     >>> P, y = np.stack([light < 0.5, light > 0.5], axis=1)[:, :, None] * 1.0, np.ones((40, 1))
     >>> gate = ImageGate(shrinkage=0, batch_size=8, learning_rate=0.003, random_state=0)
-    >>> gate = gate.fit(images, P, y, loss=squared_error())
+    >>> gate = gate.fit(Labelled.of(images, P, y, loss=squared_error()))
     >>> gate.predict_weights(images[[2, -3]]).argmax(axis=1).tolist()
     [0, 1]
     """
@@ -203,20 +205,25 @@ class ImageGate(EncodedGate):
         self.size_ = rows.size
         return rows
 
-    def _sample(self, rows: ImageRows, P: Array, y: Array, sample_weight: Array | None) -> Sample:
+    def _with_copies(self, data: Labelled) -> Labelled:
         if self.candidates_on is None:
-            return Sample(rows, P, y, sample_weight)
-        n, copies = len(rows), 1 + self.n_copies
+            return data
+        n, copies = data.n_rows, 1 + self.n_copies
         augmentation = self._augmentation()
         if augmentation is None:
             raise InvalidInputError(
                 "candidates_on of ImageGate asks the candidates about augmented images, and "
                 "augment is off. Leave one of the two out."
             )
-        rows = rows.with_copies(augmentation, self.n_copies, seed=0)
-        asked = [self._ask(rows, np.arange(n, copies * n), P.shape)]
-        weight = None if sample_weight is None else np.tile(sample_weight, copies)
-        return Sample(rows, np.concatenate([P, *asked]), np.tile(y, (copies, 1)), weight, copies)
+        rows = data.X.with_copies(augmentation, self.n_copies, seed=0)
+        answers = self._ask(rows, np.arange(n, copies * n), data.P.shape)
+        return replace(
+            data,
+            X=rows,
+            P=np.concatenate([data.P, answers]),
+            y=np.tile(data.y, (copies, 1)),
+            sample_weight=np.tile(data.sample_weight, copies),
+        )
 
     def _ask(self, rows: ImageRows, numbers: NDArray[np.intp], shape: tuple[int, ...]) -> Array:
         """Predictions of the candidates for augmented images: (numbers, M, K)."""

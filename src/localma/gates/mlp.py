@@ -15,10 +15,9 @@ from localma.equations import empirical_risk, pin_last
 from localma.errors import FileFormatError, InvalidInputError
 from localma.folds import Fold
 from localma.frames import LARGE_ROWS
-from localma.gates._anchor import floored
-from localma.gates._chunks import Chunks, Float64, anchor_and_scale
+from localma.gates._anchor import anchor_and_scale, floored
+from localma.gates._chunks import Chunks, Float64
 from localma.gates._engine import Progress, block_size, compile_loss, evaluate
-from localma.gates._held_out import Labelled
 from localma.gates._network import Float32, Network
 from localma.gates._stack import Part, Stack
 from localma.gates._trainer import Training, advance, block_of_batch
@@ -29,14 +28,13 @@ from localma.gates.base import (
     Rules,
     check_arrays,
     check_inputs,
-    check_numbers,
     check_rules,
+    check_table,
     is_count,
     is_number,
-    plain_arrays,
     simplex_weights,
 )
-from localma.losses import Loss
+from localma.gates.labelled import Labelled, plain_arrays
 
 Array = NDArray[np.floating]
 
@@ -142,7 +140,8 @@ class MLPGate(Gate):
     >>> from localma.losses import squared_error
     >>> x = np.linspace(-2, 2, 200)
     >>> P, y = np.stack([-x, x], axis=1)[:, :, np.newaxis], np.abs(x)[:, np.newaxis]
-    >>> gate = MLPGate(random_state=0).fit(x[:, np.newaxis], P, y, loss=squared_error())
+    >>> data = Labelled.of(x[:, np.newaxis], P, y, loss=squared_error())
+    >>> gate = MLPGate(random_state=0).fit(data)
     >>> gate.predict_weights(np.array([[-1.5], [1.5]])).argmax(axis=1).tolist()
     [0, 1]
     """
@@ -214,32 +213,18 @@ class MLPGate(Gate):
 
     def fit(
         self,
-        X: Array,
-        P: Array,
-        y: Array,
+        data: Labelled,
         *,
-        loss: Loss,
-        sample_weight: Array | None = None,
         global_weights: Array | None = None,
         folds: Sequence[Fold] | None = None,
     ) -> Self:
         """Train the networks; `folds` play no part. See `Gate.fit`."""
         # The seed of the job is not read: that of the gate need not be an integer.
         job = Job(None, self.shrinkage, 0, global_weights)
-        data = Labelled.of(X, P, y, sample_weight, loss)
         self._fit_gates([self], data, [job])
         return self
 
-    def fit_jobs(
-        self,
-        X: Array,
-        P: Array,
-        y: Array,
-        *,
-        loss: Loss,
-        jobs: Sequence[Job],
-        sample_weight: Array | None = None,
-    ) -> list[Self]:
+    def fit_jobs(self, data: Labelled, jobs: Sequence[Job]) -> list[Self]:
         """Train one copy of this gate per job, all at once; jobs with the same rows share them."""
         same = clone(self).get_params(
             deep=False
@@ -248,12 +233,12 @@ class MLPGate(Gate):
             type(self)(**same | {"shrinkage": job.shrinkage, "random_state": job.random_state})
             for job in jobs
         ]
-        self._fit_gates(gates, Labelled.of(X, P, y, sample_weight, loss), jobs)
+        self._fit_gates(gates, data, jobs)
         return gates
 
     def _fit_gates(self, gates: Sequence[MLPGate], data: Labelled, jobs: Sequence[Job]) -> None:
         """Check the parameters and the inputs, and fit a gate to each job."""
-        check_numbers(data.X)
+        check_table(data.X)
         for gate in gates:
             gate._check_parameters()
         if gates:
@@ -291,17 +276,16 @@ class MLPGate(Gate):
         with np.errstate(divide="ignore"):
             return pin_last(np.log(self.predict_weights(X)))
 
-    def objective(
-        self, X: Array, P: Array, y: Array, *, loss: Loss, sample_weight: Array | None = None
-    ) -> NDArray[np.float64]:
-        """What training minimises, at each network: -> (n_restarts,). Arguments as in `fit`."""
+    def objective(self, data: Labelled) -> NDArray[np.float64]:
+        """What training minimises, at each network: -> (n_restarts,)."""
         check_is_fitted(self)
-        network = self._network(X.shape[1], P.shape[1])
+        X, P, M = data.X, data.P, data.n_candidates
+        network = self._network(X.shape[1], M)
         values = []
         for theta in self.parameters_:
-            stack = Stack.of(np.zeros(P.shape[1]), [self._part(1.0, theta[np.newaxis])])
+            stack = Stack.of(np.zeros(M), [self._part(1.0, theta[np.newaxis])])
             mixture = evaluate(stack, X, P=P, n_jobs=self.n_jobs)
-            risk = empirical_risk(loss, y, mixture, sample_weight)
+            risk = empirical_risk(data.loss, data.y, mixture, data.sample_weight)
             norm = np.sum(np.delete(theta, network.output_bias) ** 2, dtype=np.float64)
             values.append(risk / self.loss_scale_ + self.shrinkage * norm)
         return np.array(values)

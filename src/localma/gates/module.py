@@ -13,11 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from localma._optional import optional
 from localma.equations import softmax
-from localma.errors import InvalidInputError
 from localma.folds import Fold
 from localma.frames import n_rows
 from localma.gates._anchor import anchor_and_scale, floored
-from localma.gates._chunks import check_weight, unit_of
+from localma.gates._chunks import unit_of
 from localma.gates.base import (
     Gate,
     Rules,
@@ -26,10 +25,9 @@ from localma.gates.base import (
     check_rules,
     is_count,
     is_number,
-    plain_arrays,
     simplex_weights,
 )
-from localma.losses import Loss
+from localma.gates.labelled import Labelled, plain_arrays
 
 if TYPE_CHECKING:
     from localma.gates._torch_network import GateNetwork
@@ -130,7 +128,7 @@ class TorchGate(Gate):
     >>> x = np.linspace(-2, 2, 200)
     >>> P, y = np.stack([-x, x], axis=1)[:, :, np.newaxis], np.abs(x)[:, np.newaxis]
     >>> gate = TorchGate(torch.nn.Linear(1, 2), learning_rate=0.1, n_epochs=20, random_state=0)
-    >>> gate = gate.fit(x[:, np.newaxis], P, y, loss=squared_error())
+    >>> gate = gate.fit(Labelled.of(x[:, np.newaxis], P, y, loss=squared_error()))
     >>> gate.predict_weights(np.array([[-1.5], [1.5]])).argmax(axis=1).tolist()
     [0, 1]
     """
@@ -187,32 +185,28 @@ class TorchGate(Gate):
 
     def fit(
         self,
-        X: Any,
-        P: Array,
-        y: Array,
+        data: Labelled,
         *,
-        loss: Loss,
-        sample_weight: Array | None = None,
         global_weights: Array | None = None,
         folds: Sequence[Fold] | None = None,
     ) -> Self:
         """Train a copy of the module; `folds` play no part. See `Gate.fit`.
 
-        X : n rows, in an array of any dimensions, a tensor, a list, a `torch.utils.data.Dataset`,
-        or a `datasets.Dataset`. An item of a data set is an input: it holds no target.
+        Inputs are n rows, in an array of any dimensions, a tensor, a list, a
+        `torch.utils.data.Dataset` or a `datasets.Dataset`. An item of a data set is an input: it
+        holds no target.
         """
         self._check_parameters()
-        X, P, y, sample_weight = plain_arrays(X, P, y, sample_weight)
-        weight = _check_sample(X, P, y, sample_weight)
-        kept = weight > 0.0
-        anchor, scale = anchor_and_scale(P[kept], y[kept], weight[kept], loss, global_weights)
+        weight = data.sample_weight
+        weighing = data.without_inputs(np.flatnonzero(weight > 0.0))
+        anchor, scale = anchor_and_scale(weighing, None, global_weights)
         self.global_weights_, self.loss_scale_ = anchor, scale
         self.network_: GateNetwork | None = None
         self.input_shape_: tuple[int, ...] | None = None
         self.n_epochs_ = 0
         self.risks_: list[float] = []
-        if not np.isinf(self.shrinkage) and P.shape[1] > 1:
-            self._train(X, P, y, weight / weight.sum(), loss)
+        if not np.isinf(self.shrinkage) and data.n_candidates > 1:
+            self._train(data, weight / weight.sum())
         return self
 
     def predict_weights(self, X: Any) -> Array:
@@ -280,16 +274,16 @@ class TorchGate(Gate):
         network.restore(parameters)
         return network
 
-    def _train(self, X: Any, P: Array, y: Array, share: Array, loss: Loss) -> None:
+    def _train(self, data: Labelled, share: Array) -> None:
         torch_training = _torch_training()
         seed = self._seed()
-        order = _order(X, P, y, share)
-        unit = unit_of(P[order], y[order], loss.location)
+        order = _order(data.X, data.P, data.y, share)
+        unit = unit_of(data.P[order], data.y[order], data.loss.location)
         ranks = torch_training.split(len(order), self.validation_fraction, seed)
         train, held_out = (order[part] for part in ranks)
         # The loss is a mean over the rows that train, or shrinkage would grow with those held out.
         share = share / share[train].sum()
-        task = torch_training.Task(self._inputs(X), P, y, share, loss, self.loss_scale_, unit)
+        task = torch_training.Task(self._inputs(data.X), data, share, self.loss_scale_, unit)
         accelerator = torch_training.make_accelerator(self.device, self.mixed_precision)
         network, output = torch_training.start(
             self.module, task.inputs, train[:2], self.global_weights_, seed
@@ -311,12 +305,13 @@ class TorchGate(Gate):
             return None
         from localma.gates._torch_checkpoint import Checkpoint
 
-        words = {**vars(settings), "loss": repr(task.loss), "precision": self.mixed_precision}
+        data = task.data
+        words = {**vars(settings), "loss": repr(data.loss), "precision": self.mixed_precision}
         words["network"] = repr(network)
         start = network.arrays()
         # A loss of one's own is known by what it says of some rows, not by its name.
-        slopes = task.loss.derivative(task.y[:64], task.P[:64].mean(axis=1))
-        arrays = [task.P, task.y, task.share, self.global_weights_, *rows, *start.values(), slopes]
+        slopes = data.loss.derivative(data.y[:64], data.P[:64].mean(axis=1))
+        arrays = [data.P, data.y, task.share, self.global_weights_, *rows, *start.values(), slopes]
         arrays.append(np.frombuffer(task.inputs.bytes_of(rows[0][:16]), dtype=np.uint8))
         return Checkpoint.of(self.checkpoint, {**words, "names": list(start)}, arrays)
 
@@ -365,18 +360,6 @@ def _torch_training() -> Any:
     from localma.gates import _torch_training
 
     return _torch_training
-
-
-def _check_sample(X: Any, P: Array, y: Array, sample_weight: Array | None) -> NDArray[np.float64]:
-    """Check that shapes agree; weights of the rows."""
-    n = n_rows(X)
-    if P.ndim != 3 or n != len(P) or y.shape != (P.shape[0], P.shape[2]):
-        raise InvalidInputError(
-            "TorchGate takes n inputs X, predictions P of shape (n, M, K) and targets y of shape "
-            f"(n, K); received {n} inputs, P {P.shape} and y {y.shape}. Give a single output an "
-            "axis of length one, and every row of X its predictions."
-        )
-    return check_weight(sample_weight, n)
 
 
 _ORDERED_ROWS = 1024

@@ -18,14 +18,13 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from localma.baseline import Baseline
 from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row
-from localma.folds import Fold, make_folds, number_groups
+from localma.folds import Fold, make_folds
 from localma.gates._anchor import WEIGHT_FLOOR
 from localma.gates._engine import evaluate
-from localma.gates._held_out import HeldOut, Labelled, Point, train_path
+from localma.gates._held_out import HeldOut, Point, train_path
 from localma.gates._mixed import MixedGates
 from localma.gates._path import BranchingPath
 from localma.gates._policy import Budget, budget, judging_folds
@@ -42,11 +41,11 @@ from localma.gates.base import (
     is_count,
     is_number,
     numbered_arrays,
-    plain_arrays,
     simplex_weights,
 )
+from localma.gates.global_ import find_global_weights
+from localma.gates.labelled import Labelled, plain_arrays
 from localma.gates.mlp import MLPGate
-from localma.losses import Loss
 
 Array = NDArray[np.floating]
 
@@ -111,7 +110,8 @@ class ShrunkGate(Gate):
     >>> from localma.losses import squared_error
     >>> x = np.linspace(-2, 2, 200)
     >>> P, y = np.stack([-x, x], axis=1)[:, :, np.newaxis], np.abs(x)[:, np.newaxis]
-    >>> gate = ShrunkGate(random_state=0).fit(x[:, np.newaxis], P, y, loss=squared_error())
+    >>> data = Labelled.of(x[:, np.newaxis], P, y, loss=squared_error())
+    >>> gate = ShrunkGate(random_state=0).fit(data)
     >>> gate.locality_gain_.value > 2 * gate.locality_gain_.standard_error
     True
     """
@@ -146,31 +146,21 @@ class ShrunkGate(Gate):
 
     def fit(
         self,
-        X: Array,
-        P: Array,
-        y: Array,
+        data: Labelled,
         *,
-        loss: Loss,
-        sample_weight: Array | None = None,
         global_weights: Array | None = None,
         folds: Sequence[Fold] | None = None,
-        groups: Any = None,
-        baseline: Baseline | None = None,
     ) -> Self:
         """Train the path in every fold, weight its points, and refit those that count.
 
-        groups : (n,) what rows belong to, optional. Standard errors are then at least those between
-        groups, and folds that are made here keep groups whole.
-        baseline : constant predictions to compare with on held-out rows, optional.
+        If the sample has groups, standard errors are at least those between groups, and folds that
+        are made here keep groups whole. Its baseline is compared with on held-out rows.
         """
         self._check_parameters()
-        X, P, y, sample_weight = plain_arrays(X, P, y, sample_weight)
         random = check_random_state(self.random_state)
-        numbers = None if groups is None else number_groups(groups, len(y))
-        data = Labelled.of(X, P, y, sample_weight, loss, numbers, baseline)
         used = _judging(self._use_folds(folds, data, random), data.sample_weight)
-        seeds = self._seeds(budget(len(y), data.n_inputs, data.n_groups), random)
-        points = self._points(data.n_inputs, data.n_candidates, data.n_effective, len(y))
+        seeds = self._seeds(budget(data.n_rows, data.n_inputs, data.n_groups), random)
+        points = self._points(data.n_inputs, data.n_candidates, data.n_effective, data.n_rows)
         path = None
         if _are_networks(points):
             path = BranchingPath(data, used, points, seeds[0])
@@ -179,7 +169,7 @@ class ShrunkGate(Gate):
             held_out = HeldOut.of(data, used, points, seeds[0], random)
         self._judge(held_out, points)
         self.global_weights_ = (
-            data.global_weights(None) if global_weights is None else np.asarray(global_weights)
+            find_global_weights(data) if global_weights is None else np.asarray(global_weights)
         )
         kept = {k for k, weight in enumerate(self.path_["weight"]) if weight > 0}
         self.fold_answers_ = [
@@ -191,7 +181,7 @@ class ShrunkGate(Gate):
             finals = path.refit(seeds, kept, self.global_weights_)
         self.answer_ = MixedGates.of(finals, self.path_["weight"], kept)
         guards = self.guard and data.n_inputs > 0
-        self.support_ = Support.of(X, data.sample_weight > 0) if guards else None
+        self.support_ = Support.of(data.X, data.sample_weight > 0) if guards else None
         return self
 
     def judging_folds(self, n_rows: int, n_groups: int | None = None) -> int | None:

@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from localma.equations import local_average
 from localma.folds import make_folds
-from localma.gates import Gate, ShrunkGate
+from localma.gates import Gate, Labelled, ShrunkGate
 from localma.inspection.observed import Observed
 
 Array = NDArray[np.floating]
@@ -85,20 +85,18 @@ def fit_control(seen: Observed, random_state: int = 0) -> Control | str:
 def _fitted_gate(part: Observed, inputs: Array, constants: Array, random_state: int) -> Gate:
     """A gate like the model's, over constants, that learnt from some rows."""
     gate = _same_kind(part.model.gate_, random_state)
-    options: dict[str, Any] = {}
-    if part.groups is not None and gate.needs_folds:
-        options["groups"] = part.groups
+    data = Labelled.of(
+        inputs,
+        _outputs(part, constants),
+        part.targets,
+        loss=part.model.loss_,
+        sample_weight=part.sample_weight if part.weighted else None,
+        groups=part.groups,
+    )
     with warnings.catch_warnings():
         # Of the control's own global weights; nobody will use them.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return gate.fit(
-            inputs,
-            _outputs(part, constants),
-            part.targets,
-            loss=part.model.loss_,
-            sample_weight=part.sample_weight if part.weighted else None,
-            **options,
-        )
+        return gate.fit(data)
 
 
 def _fold_numbers(seen: Observed, rows: Rows, tests: list[Rows]) -> Rows:
