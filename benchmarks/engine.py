@@ -18,8 +18,8 @@ from benchmarks.report import Report, Row
 from benchmarks.timing import PAUSE, Timing, interleave
 from localma.equations import softmax
 from localma.gates import Labelled, MLPGate
-from localma.gates._engine import block_size, compile_loss, in_threads, train
-from localma.gates._packing import Data, pack
+from localma.gates._chunks import Chunks
+from localma.gates._engine import Progress, block_size, compile_loss, in_threads, train
 from localma.gates.base import Job
 
 Array = NDArray[np.floating]
@@ -192,22 +192,34 @@ def kernel_work(fits: Fits) -> Callable[[], list[Array]]:
     gate, sample = fits.gates[0], fits.problems[0].train
     network = reference.network_of(gate, sample)
     block = block_size(network, 1)
-    packed = [pack(Data.of(s.labelled()), None, block, True) for s in _trains(fits)]
-    derivative, rates = compile_loss(sample.loss.derivative), gate._rates()
+    packed = [
+        Chunks.of(s.labelled(), None, block, standardize=True, whole=True) for s in _trains(fits)
+    ]
+    derivative, rates = compile_loss(sample.loss.derivative), gate._rates(len(sample.y), None)
     decay = np.full(network.n_parameters, gate.weight_decay, dtype=np.float32)
     starts = [
-        network.reorder_candidates(start.astype(np.float32), np.argsort(rows.candidates))
+        network.reorder_candidates(start.astype(np.float32), np.argsort(rows.layout.candidates))
         for start, rows in zip(fits.starts, packed, strict=True)
     ]
+    samples = [rows.packed(0) for rows in packed]
 
     def work() -> list[Array]:
         thetas: list[Any] = [None] * len(packed)
 
         def one(i: int) -> None:
-            theta, _, _ = train(
-                network, packed[i], starts[i], derivative=derivative, decay=decay, rates=rates
+            progress, rows = Progress.at(starts[i], decay), packed[i]
+            train(
+                network,
+                samples[i],
+                progress,
+                order=np.arange(rows.chunks[0].n_blocks),
+                n_batches=1,
+                rates=rates,
+                mean_weight=rows.mean_weight,
+                derivative=derivative,
             )
-            thetas[i] = network.reorder_candidates(theta, packed[i].candidates)
+            theta = progress.theta[: network.n_parameters]
+            thetas[i] = network.reorder_candidates(theta, rows.layout.candidates)
 
         in_threads(one, range(len(packed)), None)
         return thetas

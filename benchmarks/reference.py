@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from benchmarks.data import Sample
 from localma.equations import local_average, softmax
 from localma.gates import MLPGate, ShrunkGate
+from localma.gates._chunks import Chunks
 from localma.gates._engine import block_size
-from localma.gates._minibatch import batch_steps
 from localma.gates._network import Network
-from localma.gates._packing import Data, pack
 
 Array = NDArray[np.floating]
 Float64 = NDArray[np.float64]
@@ -32,9 +31,9 @@ def network_of(gate: MLPGate, sample: Sample) -> Network:
 def starts(gate: MLPGate, sample: Sample, global_weights: Array | None = None) -> list[Float64]:
     """Parameters at which each training of a gate with an integer seed starts."""
     network = network_of(gate, sample)
-    order = pack(
-        Data.of(sample.labelled()), None, block_size(network, sample.y.shape[1]), True
-    ).candidates
+    block = block_size(network, sample.y.shape[1])
+    chunks = Chunks.of(sample.labelled(), None, block, standardize=True, whole=True)
+    order = chunks.layout.candidates
     anchor = np.full(len(order), 1.0 / len(order)) if global_weights is None else global_weights
     return [
         network.reorder_candidates(gate._start(network, rng, anchor[order]), order).astype(float)
@@ -63,7 +62,7 @@ def fit_weights_on_batches(gate: MLPGate, sample: Sample, X: Array) -> Float64:
     assert batch is not None
     network, rng = network_of(gate, sample), np.random.default_rng(gate.random_state)
     inputs = standardise(sample, sample.X)
-    rates = gate._rates(batch_steps(n, batch))
+    rates = gate._rates(n, batch)
     total = np.zeros((len(X), sample.P.shape[1]))
     for own in rng.spawn(gate.n_restarts):
         theta = gate._start(network, own, gate.global_weights_).astype(float)
@@ -142,6 +141,6 @@ class Adam:
 
 def _train(gate: MLPGate, network: Network, theta: Float64, X: Float64, sample: Sample) -> None:
     adam = Adam(gate, network, theta)
-    for rate in gate._rates().astype(float):
+    for rate in gate._rates(len(X), None).astype(float):
         if adam.step(_gradient(network, theta, X, sample), rate) < gate.tol:
             return

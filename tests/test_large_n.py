@@ -1,7 +1,8 @@
-"""Large samples: mini-batches, the halved path, inputs read in parts, and the memory of a fit."""
+"""Large samples: batches, the branching path, inputs read in parts, and the memory of a fit."""
 
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 from importlib.util import find_spec
 
@@ -15,12 +16,16 @@ from localma.equations import local_average
 from localma.errors import InvalidInputError
 from localma.folds import make_folds
 from localma.frames import LARGE_ROWS, drop_columns
-from localma.gates import Job, Labelled, MLPGate, ShrunkGate, _chunks, _halving
-from localma.gates._chunks import Chunks, Table
+from localma.gates import Job, Labelled, MLPGate, ShrunkGate, _chunks, _path
+from localma.gates._anchor import anchor_and_scale
+from localma.gates._chunks import Chunks
+from localma.gates._engine import compile_loss
 from localma.gates._extremes import outermost
-from localma.gates._minibatch import block_of_batch
 from localma.gates._parts import moments
+from localma.gates._policy import budget, judging_folds
 from localma.gates._support import Support
+from localma.gates._trainer import advance, block_of_batch
+from localma.gates.mlp import begin
 from localma.losses import LOSSES, get_loss
 
 SQUARED = get_loss("squared_error")
@@ -120,12 +125,20 @@ class TestMiniBatches:
         assert MLPGate(batch_size=100).batch_rows(101) == 100
 
     def test_a_batch_of_everything_is_the_whole_sample(self):
-        data = small(300)
-        all_rows, as_many = (
-            fit(MLPGate((4,), batch_size=size, n_steps=20, random_state=0), data)
-            for size in ("all", 300)
-        )
-        np.testing.assert_array_equal(all_rows.parameters_, as_many.parameters_)
+        """The two ends of one trainer: batches as large as the sample, and all rows at once."""
+        data = Labelled.of(*small(304), loss=SQUARED)  # a multiple of the kernel's lanes
+        gate = MLPGate((4,), batch_size="all", n_steps=20, tol=0.0, random_state=0)
+        whole = gate.fit(data)
+        chunks = Chunks.of(data, None, 304, standardize=True)
+        twin = MLPGate((4,), batch_size=303, n_steps=20, random_state=0)
+        (training,) = begin(twin, chunks, *anchor_and_scale(data, None, None), 0)
+        assert training.batch == 303
+        derivative = compile_loss(SQUARED.derivative)
+        advance([training], 1.0, seed=(0,), derivative=derivative, n_jobs=1)
+        training.store()
+        np.testing.assert_allclose(twin.parameters_, whole.parameters_, atol=1e-4)
+        as_many = MLPGate((4,), batch_size=304, n_steps=20, tol=0.0, random_state=0).fit(data)
+        np.testing.assert_array_equal(as_many.parameters_, whole.parameters_)
 
     @pytest.mark.parametrize("largest", [64, 128, 192])
     @pytest.mark.parametrize("batch", [1, 16, 100, 192, 200, 384, 1000, 4096])
@@ -137,7 +150,7 @@ class TestMiniBatches:
         assert abs(blocks * block - batch) <= max(16, 0.1 * batch)
 
     def test_number_of_steps(self, monkeypatch):
-        monkeypatch.setattr("localma.gates._minibatch.BATCH_STEPS", 7)
+        monkeypatch.setattr("localma.gates.mlp.BATCH_STEPS", 7)
         data = small(1000)
         assert fit(MLPGate((2,), batch_size=500), data).n_steps_.tolist() == [7]
         assert fit(MLPGate((2,), batch_size=100), data).n_steps_.tolist() == [20]  # two passes
@@ -197,8 +210,8 @@ class TestChunks:
         monkeypatch.setattr(_chunks, "CHUNK_NUMBERS", 1024 * 7)
         monkeypatch.setattr(_chunks, "KEPT_BYTES", 2**28 if kept else 0)
         X = np.arange(3.0 * n).reshape(n, 3)
-        table = Table(X, np.zeros((n, 2, 1)), np.zeros((n, 1)), np.ones(n))
-        chunks = Chunks.of(table, None, 96, standardize=False, seed=0)
+        data = Labelled.of(X, np.zeros((n, 2, 1)), np.zeros((n, 1)), loss=SQUARED)
+        chunks = Chunks.of(data, None, 96, standardize=False, seed=0)
         rows, weights = self.unpacked(chunks, 3)
         counted = rows[weights > 0]
         np.testing.assert_array_equal(counted[np.argsort(counted[:, 0])], X)
@@ -209,8 +222,9 @@ class TestChunks:
 
     def test_some_rows_and_further_ones(self):
         X, weight = np.arange(500.0)[:, None], np.arange(500.0) % 3
-        table = Table(X, np.zeros((500, 2, 1)), np.zeros((500, 1)), weight)
-        chunks = Chunks.of(table, np.arange(300), 64, standardize=True, seed=0)
+        P, y = np.zeros((500, 2, 1)), np.zeros((500, 1))
+        data = Labelled.of(X, P, y, loss=SQUARED, sample_weight=weight)
+        chunks = Chunks.of(data, np.arange(300), 64, standardize=True, seed=0)
         whole = chunks.joined(np.arange(300, 500), seed=1)
         rows, weights = self.unpacked(whole, 1)
         back = rows[:, 0] * chunks.layout.scale[0] + chunks.layout.mean[0]
@@ -219,7 +233,7 @@ class TestChunks:
         np.testing.assert_allclose(
             weights[weights > 0][order], weight[weight > 0] / chunks.layout.unit_weight, rtol=1e-6
         )
-        assert whole.mean_weight == pytest.approx(weights[weights > 0].mean())
+        assert whole.mean_weight == pytest.approx(weights.mean())
 
     def test_moments_are_those_of_the_whole(self):
         rng = np.random.default_rng(0)
@@ -236,9 +250,11 @@ class TestChunks:
         assert moments(np.full((9, 1), 3.3), None, np.ones(9))[1].tolist() == [1.0]
 
     def test_no_row_of_weight_is_refused(self):
-        table = Table(np.zeros((9, 1)), np.zeros((9, 2, 1)), np.zeros((9, 1)), np.zeros(9))
+        weight = np.array([1.0] + [0.0] * 8)
+        P, y = np.zeros((9, 2, 1)), np.zeros((9, 1))
+        data = Labelled.of(np.zeros((9, 1)), P, y, loss=SQUARED, sample_weight=weight)
         with pytest.raises(InvalidInputError, match="at least one row of positive weight"):
-            Chunks.of(table, None, 64, standardize=True, seed=0)
+            Chunks.of(data, np.arange(1, 9), 64, standardize=True, seed=0)
 
 
 class TestSupport:
@@ -261,7 +277,7 @@ class TestSupport:
 class TestFolds:
     def test_the_first_is_the_first_of_all(self):
         y = np.arange(103.0)
-        (first,) = make_folds(5, y, random_state=3, only_first=True)
+        (first,) = make_folds(5, y, random_state=3, most=1)
         whole = make_folds(5, y, random_state=3)
         assert len(whole) == 5
         for part, other in zip(first, whole[0], strict=True):
@@ -274,7 +290,7 @@ def local():
     return LocalMARegressor(random_state=0).fit(X, y, predictions=P)
 
 
-class TestHalvedPath:
+class TestBranchingPath:
     def test_local_truth(self, local):
         X, P, _ = local_truth(2000, seed=9)
         error = local.predict(X, predictions=P) - np.abs(X[:, 0])
@@ -344,14 +360,14 @@ class TestHalvedPath:
         assert {len(member.parameters_) for member in gate.answer_.gates} == {2}
 
     def test_few_of_many_rows_judge(self, monkeypatch):
-        monkeypatch.setattr(_halving, "JUDGED_ROWS", 500)
-        monkeypatch.setattr(_halving, "ANCHOR_ROWS", 1000)
+        monkeypatch.setattr(_path, "JUDGED_ROWS", 500)
+        monkeypatch.setattr(_path, "ANCHOR_ROWS", 1000)
         few = fit(quick_path(), small(N))
         assert few.locality_gain_.is_clear
         assert few.locality_gain_.standard_error > 0.01
 
     def test_few_rows_with_weight(self, monkeypatch):
-        monkeypatch.setattr(_halving, "JUDGED_ROWS", 500)
+        monkeypatch.setattr(_path, "JUDGED_ROWS", 500)
         X, P, y = small(N)
         weight = (np.arange(N) % 100 == 0).astype(float)
         gate = fit(quick_path(), (X, P, y), sample_weight=weight)
@@ -483,8 +499,8 @@ class TestMemory:
         """Below a third of a float32 copy of the input; n x hidden would be twice the input."""
         monkeypatch.setattr(_chunks, "KEPT_BYTES", 0)
         monkeypatch.setattr(_chunks, "CHUNK_NUMBERS", 2**18)
-        monkeypatch.setattr(_halving, "JUDGED_ROWS", 5_000)
-        monkeypatch.setattr(_halving, "ANCHOR_ROWS", 20_000)
+        monkeypatch.setattr(_path, "JUDGED_ROWS", 5_000)
+        monkeypatch.setattr(_path, "ANCHOR_ROWS", 20_000)
         n, p = 150_000, 60
         X = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float32, (n, p))
         rng = np.random.default_rng(0)
@@ -523,8 +539,11 @@ def test_the_final_fit_sees_rows_that_neither_trained_nor_judged():
     data = Labelled.of(X, P, y, loss=SQUARED)
     fold = (np.arange(8000), np.arange(8000, 12000))
     points = ShrunkGate()._points(X.shape[1], P.shape[1], len(y), len(y))
-    path = _halving.HalvedPath(data, fold, points, seed=0)
-    np.testing.assert_array_equal(path._others(), np.arange(8000, len(y)))
+    path = _path.BranchingPath(data, [fold], points, seed=0)
+    for chunks in path._chunks_of_all_rows().values():
+        assert chunks.n_rows == len(y)
+        rows = np.concatenate([chunk._ids() for chunk in chunks.chunks])
+        np.testing.assert_array_equal(np.sort(rows), np.arange(len(y)))
 
 
 def test_targets_that_are_tiny_train_too():
@@ -533,3 +552,49 @@ def test_targets_that_are_tiny_train_too():
         quick_path().fit(Labelled.of(X, c * P, c * y, loss=SQUARED)) for c in (1.0, 2.0**-73)
     )
     np.testing.assert_allclose(tiny.predict_weights(X[:10]), gate.predict_weights(X[:10]))
+
+
+class TestPolicy:
+    SIZES = (50, 100, 300, 1000, 1001, 2000, 3000, 5000, 7000, 9999, 10_000, 13_000, 20_000, 10**6)
+
+    def work(self, n):
+        """Rows met in all folds, times the layers that they pass."""
+        plan = budget(n, 20)
+        return plan.n_folds * plan.n_steps * plan.batch * len(plan.hidden)
+
+    def test_work_never_falls_as_the_sample_grows(self):
+        for smaller, larger in itertools.pairwise(self.SIZES):
+            if smaller != 1000:  # where a batch of all rows is the last one
+                assert self.work(larger) > 0.98 * self.work(smaller)
+
+    def test_folds_fall_one_by_one(self):
+        folds = [judging_folds(n) for n in range(100, 30_000, 50)]
+        assert folds[0] == 5
+        assert folds[-1] == 1
+        assert set(np.diff(folds).tolist()) == {0, -1}
+
+    def test_few_groups_are_judged_by_all_folds(self):
+        assert judging_folds(10**6, 49) == 5
+        assert judging_folds(10**6, 50) == 1
+
+    def test_wide_inputs_take_fewer_steps(self):
+        assert budget(5000, 768).n_steps < 0.5 * budget(5000, 20).n_steps
+
+    def test_a_very_large_sample_is_met_twice(self):
+        plan = budget(10**7, 20)
+        assert plan.n_steps * plan.batch >= 2 * 10**7
+
+    @pytest.mark.parametrize("n", [400, 3000])
+    def test_order_of_rows_does_not_matter(self, n):
+        data = small(n)
+        rows = np.random.default_rng(1).permutation(n)
+        place = np.argsort(rows)
+        folds = make_folds(5, data[2], random_state=0)
+        moved = [(place[train], place[test]) for train, test in folds]
+        gate = ShrunkGate(random_state=0).fit(Labelled.of(*data, loss=SQUARED), folds=folds)
+        again = ShrunkGate(random_state=0).fit(
+            Labelled.of(*(part[rows] for part in data), loss=SQUARED), folds=moved
+        )
+        np.testing.assert_allclose(
+            gate.predict_weights(data[0]), again.predict_weights(data[0]), atol=1e-5
+        )

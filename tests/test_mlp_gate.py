@@ -15,9 +15,9 @@ from sklearn.base import clone
 from localma.equations import empirical_risk, global_average, local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates import GlobalGate, Job, Labelled, MLPGate
-from localma.gates._engine import block_size, compile_loss, train
+from localma.gates._chunks import Chunks
+from localma.gates._engine import Progress, block_size, compile_loss, train
 from localma.gates._network import Network
-from localma.gates._packing import Data, pack
 from localma.losses import LOSSES, Loss, get_loss
 
 SQUARED = get_loss("squared_error")
@@ -43,23 +43,27 @@ def positive_problem(n=60, seed=0):
 
 def kernel_gradient(network, theta, X, P, y, *, loss=SQUARED, weight=None, bound=None):
     """Gradient of the mean loss by the kernel, for candidates in the order given."""
-    sample = pack(
-        Data.of(Labelled.of(X, P, y, loss=loss, sample_weight=weight)),
-        None,
-        block_size(network, P.shape[2]),
-        False,
-    )
-    inverse = np.argsort(sample.candidates)
-    after, gradient, _ = train(
+    data = Labelled.of(X, P, y, loss=loss, sample_weight=weight)
+    block = block_size(network, P.shape[2])
+    chunks = Chunks.of(data, None, block, standardize=False, whole=True)
+    order = chunks.layout.candidates
+    start = network.reorder_candidates(theta, np.argsort(order))
+    progress = Progress.at(start, np.zeros_like(theta))
+    train(
         network,
-        sample,
-        network.reorder_candidates(theta, inverse),
-        derivative=compile_loss(loss.derivative),
-        decay=np.zeros_like(theta),
+        chunks.packed(0),
+        progress,
+        order=np.arange(chunks.chunks[0].n_blocks),
+        n_batches=1,
         rates=np.zeros(1, dtype=np.float32),
+        mean_weight=chunks.mean_weight,
+        derivative=compile_loss(loss.derivative),
         logit_bound=bound,
     )
-    after, gradient = (network.reorder_candidates(a, sample.candidates) for a in (after, gradient))
+    after, gradient = (
+        network.reorder_candidates(padded[: len(theta)], order)
+        for padded in (progress.theta, progress.gradient)
+    )
     np.testing.assert_array_equal(after, theta)
     return gradient
 
@@ -156,7 +160,9 @@ class TestTraining:
         gate = MLPGate.paper(random_state=3).set_params(n_steps=100, standardize=False)
         gate.fit(Labelled.of(X, P, y, loss=SQUARED))
         rng = np.random.default_rng(3).spawn(1)[0]
-        order = pack(Data.of(Labelled.of(X, P, y, loss=SQUARED)), None, 64, False).candidates
+        data = Labelled.of(X, P, y, loss=SQUARED)
+        layout = Chunks.of(data, None, 64, standardize=False, whole=True).layout
+        order = layout.candidates
         start = network.reorder_candidates(network.random(rng), order)
         theta = torch.tensor(start, dtype=torch.float64, requires_grad=True)
         adam = torch.optim.Adam([theta], lr=0.01, weight_decay=0.05)

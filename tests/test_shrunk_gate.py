@@ -56,6 +56,12 @@ def constant():
     return ShrunkGate(random_state=0).fit(Labelled.of(*constant_truth(), loss=LOSS))
 
 
+def hold_out_one_fold_from(monkeypatch, n_rows):
+    """Let one fold judge samples of this size and larger."""
+    monkeypatch.setattr("localma.gates._policy.LARGE", n_rows)
+    monkeypatch.setattr("localma.gates._policy.MEDIUM", n_rows // 10)
+
+
 class TestPath:
     def test_is_a_table(self, local):
         lengths = {len(column) for column in local.path_.values()}
@@ -132,7 +138,7 @@ class TestPath:
         assert local < 0.83 * constant
 
     def test_large_sample_holds_out_one_fold(self, monkeypatch):
-        monkeypatch.setattr("localma.gates.shrunk.HOLD_OUT_ROWS", 150)
+        hold_out_one_fold_from(monkeypatch, 150)
         gate = ShrunkGate(random_state=0).fit(Labelled.of(*local_truth(), loss=LOSS))
         assert len(gate.fold_answers_) == 1
         assert gate.locality_gain_.is_clear
@@ -147,7 +153,7 @@ class TestPath:
             return locality_gain(*losses, **how)
 
         monkeypatch.setattr("localma.gates.shrunk.locality_gain", gain)
-        monkeypatch.setattr("localma.gates.shrunk.HOLD_OUT_ROWS", 150)
+        hold_out_one_fold_from(monkeypatch, 150)
         gate = ShrunkGate(random_state=0).fit(Labelled.of(*local_truth(), loss=LOSS))
         (((before, _, after, weight), how),) = judged
         rows = (before - after).std(ddof=1) / np.sqrt(len(weight))
@@ -394,27 +400,27 @@ class TestSplits:
 
     @pytest.mark.parametrize("weighing", [3, 6])
     def test_groups_without_weight_do_not_count(self, monkeypatch, weighing):
-        monkeypatch.setattr("localma.gates.shrunk.HOLD_OUT_ROWS", 2000)
+        hold_out_one_fold_from(monkeypatch, 2000)
         X, P, y = local_truth(3000)
         groups = np.arange(3000) % 60
         weight = (groups < weighing).astype(float)
         whole = ShrunkGate(random_state=0).fit(Labelled.of(X, P, y, loss=LOSS))
         gate = ShrunkGate(random_state=0)
-        assert gate.holds_out(3000, 60)
-        assert not gate.holds_out(3000, weighing)
+        assert gate.judging_folds(3000, 60) == 1
+        assert gate.judging_folds(3000, weighing) == 5
         gate.fit(Labelled.of(X, P, y, loss=LOSS, sample_weight=weight, groups=groups))
         assert len(gate.fold_answers_) > 1
         assert gate.locality_gain_.value == pytest.approx(whole.locality_gain_.value, rel=0.1)
         assert gate.locality_gain_.is_clear
 
     def test_few_groups_leave_no_trace_in_a_saved_model(self, monkeypatch, tmp_path):
-        monkeypatch.setattr("localma.gates.shrunk.HOLD_OUT_ROWS", 200)
+        hold_out_one_fold_from(monkeypatch, 200)
         X, P, y = local_truth()
         model = LocalMARegressor(random_state=0)
         model.fit(X, y[:, 0], predictions=P[:, :, 0], groups=np.arange(200) % 9)
         assert len(model.gate_.fold_answers_) == 5
         model.save(tmp_path / "m.localma")
-        assert load(tmp_path / "m.localma", candidates={}).gate_.holds_out(10**6)
+        assert load(tmp_path / "m.localma", candidates={}).gate_.judging_folds(10**6) == 1
 
     def test_a_single_group_leaves_the_verdict_open(self):
         X, P, y = local_truth()

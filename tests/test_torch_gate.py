@@ -22,9 +22,9 @@ from localma.errors import (
 )
 from localma.gates import GlobalGate, Labelled, MLPGate, ShrunkGate, TorchGate
 from localma.gates._anchor import anchor_and_scale, floored
-from localma.gates._engine import compile_loss, train
+from localma.gates._chunks import Chunks
+from localma.gates._engine import Progress, compile_loss, train
 from localma.gates._network import Network
-from localma.gates._packing import Data, pack
 from localma.losses import Loss, get_loss
 
 torch = pytest.importorskip("torch")
@@ -85,21 +85,24 @@ class TestObjective:
         X, P, y = problem()
         P, y, loss = np.abs(P) + 0.5, np.abs(y) + 0.5, get_loss(loss)
         weight = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
-        anchor, scale = anchor_and_scale(P, y, weight, loss, None)
+        data = Labelled.of(X, P, y, loss=loss, sample_weight=weight)
+        anchor, scale = anchor_and_scale(data, None, None)
         shrinkage, rng = 0.01, np.random.default_rng(2)
         shape = Network((3, 8, 2))
         theta = (0.5 * rng.normal(size=shape.n_parameters)).astype(np.float32)
         decay = np.full(shape.n_parameters, 2 * shrinkage, dtype=np.float32)
         decay[shape.output_bias] = 0.0
-        data = Labelled.of(X, P, y, loss=loss, sample_weight=weight)
-        sample = pack(Data.of(data), None, 192, False)
-        _, slope, _ = train(
-            shape, sample, theta, derivative=compile_loss(loss.derivative), decay=decay,
-            rates=np.zeros(1, np.float32), loss_scale=scale,
+        chunks = Chunks.of(data, None, 192, standardize=False, whole=True)
+        order, progress = chunks.layout.candidates, Progress.at(theta, decay)
+        train(
+            shape, chunks.packed(0), progress, order=np.arange(chunks.chunks[0].n_blocks),
+            n_batches=1, rates=np.zeros(1, np.float32), mean_weight=chunks.mean_weight,
+            derivative=compile_loss(loss.derivative), loss_scale=scale,
         )  # fmt: skip
+        slope = progress.gradient[: len(theta)]
         # The kernel orders candidates, and gives the gradient of the loss without its shrinkage.
-        slope = shape.reorder_candidates(slope, sample.candidates) + decay * (
-            moved := shape.reorder_candidates(theta, sample.candidates)
+        slope = shape.reorder_candidates(slope, order) + decay * (
+            moved := shape.reorder_candidates(theta, order)
         )
 
         task = training.Task(Inputs(X), data, weight / weight.sum(), scale)

@@ -166,11 +166,12 @@ def _pack(values: Array, order: Rows, block: int) -> Float32:
     """Rows (n, columns) in some order, by blocks, the row innermost; padded by repeating one."""
     padded = np.concatenate([order, np.repeat(order[:1], -len(order) % LANES)])
     rows = np.asarray(values, dtype=np.float32)[padded]
-    whole = len(rows) // block * block
+    n_blocks, n_columns = len(rows) // block, rows.shape[1]
+    whole = n_blocks * block
     packed = np.empty(rows.size, dtype=np.float32)
-    front = packed[: whole * rows.shape[1]].reshape(-1, rows.shape[1], block)
-    front[...] = rows[:whole].reshape(-1, block, rows.shape[1]).transpose(0, 2, 1)
-    packed[front.size :].reshape(rows.shape[1], -1)[...] = rows[whole:].T
+    front = packed[: whole * n_columns].reshape(n_blocks, n_columns, block)
+    front[...] = rows[:whole].reshape(n_blocks, block, n_columns).transpose(0, 2, 1)
+    packed[front.size :].reshape(n_columns, len(rows) - whole)[...] = rows[whole:].T
     return packed
 
 
@@ -178,12 +179,14 @@ def _pack(values: Array, order: Rows, block: int) -> Float32:
 class Chunks:
     """Chunks of a sample, which together hold every row that has weight once.
 
-    n_rows, total_weight : of all of them.
+    n_rows, total_weight : of all of them; single : whether they are to be one chunk, whose rows
+    are all met in every step.
     """
 
     chunks: list[Chunk]
     n_rows: int
     total_weight: float
+    single: bool = False
 
     @classmethod
     def of(
@@ -202,11 +205,11 @@ class Chunks:
         """
         rows = _weighted(data, rows)
         if whole or len(data.y) < ORDERED_ROWS:
-            rows = _by_rank(data, rows)
+            rows = order_by_content(data, rows)
         layout = Layout.of(data, rows, block, standardize=standardize)
         n = len(data.y) if rows is None else len(rows)
         chunks = _cut(data, layout, rows, n, seed, whole=whole)
-        return cls(chunks, n, layout.unit_weight * n)
+        return cls(chunks, n, layout.unit_weight * n, whole)
 
     @property
     def layout(self) -> Layout:
@@ -231,7 +234,7 @@ class Chunks:
         if len(further) == 0:
             return self
         if len(data.y) < ORDERED_ROWS:
-            further = _by_rank(data, further)
+            further = order_by_content(data, further)
         added = _cut(data, self.layout, further, len(further), seed)
         return replace(
             self,
@@ -290,18 +293,25 @@ def _weighted(data: Labelled, rows: Rows | None) -> Rows | None:
     return rows
 
 
-def _by_rank(data: Labelled, rows: Rows | None) -> Rows:
+def order_by_content(data: Labelled, rows: Rows | None = None) -> Rows:
     """Sort rows by a hash of their numbers, so that their order in the sample plays no part."""
     if rows is None:
         rows = np.arange(len(data.y))
-    key = data.sample_weight[rows].astype(np.float64)
-    X, y = data.X[rows], data.y[rows]
-    factors = np.random.default_rng(0).uniform(1.0, 2.0, size=X.shape[1] + y.shape[1])
+    X = data.X[rows]
+    # Targets and weights enter by their rank among the rows: their unit must not matter either.
+    columns = [*X.T, *(_ranks(y) for y in data.y[rows].T), _ranks(data.sample_weight[rows])]
+    factors = np.random.default_rng(0).uniform(1.0, 2.0, size=len(columns))
+    key = np.zeros(len(rows))
     # Column by column, so that the sum of a row does not depend on its position.
-    for column, factor in zip((*X.T, *y.T), factors, strict=True):
+    for column, factor in zip(columns, factors, strict=True):
         key += factor * column
     rank = key.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash
     return rows[np.argsort(rank, kind="stable")]
+
+
+def _ranks(values: Array) -> NDArray[np.intp]:
+    """Rank of each value among the distinct ones: (n,) -> (n,)."""
+    return np.unique(values, return_inverse=True)[1]
 
 
 def off_target(values: Array, y: Array, location: bool) -> Array:

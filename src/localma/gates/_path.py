@@ -4,7 +4,7 @@ A path of K shrinkages need not be K trainings. In each fold the most shrunk gat
 trained for the first quarter of the steps. There the others branch off, each under its own
 shrinkage, and are trained for another quarter; then the half of them that loses less on the
 held-out rows of all folds is trained to the end. In the final fit, over all rows, gates start anew;
-if one fold judged, the first gate of each point goes on from the path.
+if one fold judged, the first gate of each point continues from the path.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class BranchingPath:
                 begin(gate, chunks[self.points[k].name], *scaled, seed)
                 for gate, seed in zip(gates, seeds, strict=True)
             ]
-            if self._is_single:
+            if self._goes_on:
                 for training, path in zip(starts[0], self.trainings[0, k], strict=True):
                     training.go_on_from(path, round(BRANCHED * len(training.rates)))
                 warm += starts.pop(0)
@@ -137,8 +137,10 @@ class BranchingPath:
         return members
 
     @property
-    def _is_single(self) -> bool:
-        return len(self.folds) == 1
+    def _goes_on(self) -> bool:
+        """Whether the final fit goes on from the path: after a single fold, over batches."""
+        batches = [chunks.single for kinds in self.chunks for chunks in kinds.values()]
+        return len(self.folds) == 1 and not any(batches)
 
     def _judging(self, test: Rows, random: np.random.RandomState) -> Rows:
         """Rows of a fold that judge: all of them unless there are very many."""
@@ -175,7 +177,7 @@ class BranchingPath:
 
     def _chunks_of_all_rows(self) -> dict[str, Chunks]:
         """Chunks for the final fit; after a single fold those of the path, and the other rows."""
-        if not self._is_single:
+        if not self._goes_on:
             return self._make_chunks(None)
         train, judged = self.folds[0]
         neither = np.ones(len(self.data.y), dtype=bool)

@@ -27,7 +27,7 @@ PASSES = 2
 """Every row of a very large sample is met this often."""
 
 FIRST_RATE = 0.05
-"""Learning rate of a training of `SMALL_STEPS`; it falls with the fourth root of the steps."""
+"""Learning rate of a training of `SMALL_STEPS`; it falls with the square root of the steps."""
 
 DEEP_ROWS = 10_000
 """Rows from which the network has a second hidden layer."""
@@ -90,7 +90,7 @@ def budget(n_rows: int, n_inputs: int, n_groups: int | None = None) -> Budget:
         n_folds=n_folds,
         n_steps=n_steps,
         batch=batch,
-        learning_rate=FIRST_RATE * (SMALL_STEPS / n_steps) ** 0.25,
+        learning_rate=FIRST_RATE * (SMALL_STEPS / n_steps) ** 0.5,
         hidden=hidden,
         n_restarts=2 if n_folds == 1 else 3,
     )

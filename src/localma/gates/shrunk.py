@@ -23,6 +23,7 @@ from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row
 from localma.folds import Fold, make_folds
 from localma.gates._anchor import WEIGHT_FLOOR
+from localma.gates._chunks import ORDERED_ROWS, order_by_content
 from localma.gates._engine import evaluate
 from localma.gates._held_out import HeldOut, Point, train_path
 from localma.gates._mixed import MixedGates
@@ -158,6 +159,8 @@ class ShrunkGate(Gate):
         """
         self._check_parameters()
         random = check_random_state(self.random_state)
+        if data.n_inputs > 0 and data.n_rows < ORDERED_ROWS:
+            data, folds = _in_order_of_content(data, folds)
         used = _judging(self._use_folds(folds, data, random), data.sample_weight)
         seeds = self._seeds(budget(data.n_rows, data.n_inputs, data.n_groups), random)
         points = self._points(data.n_inputs, data.n_candidates, data.n_effective, data.n_rows)
@@ -472,6 +475,18 @@ def _judging(folds: list[Fold], sample_weight: Array) -> list[Fold]:
             "every row once, as cv=5 does."
         )
     return useful
+
+
+def _in_order_of_content(
+    data: Labelled, folds: Sequence[Fold] | None
+) -> tuple[Labelled, list[Fold] | None]:
+    """Sort the rows by their content, so that the order in which they came does not matter."""
+    order = order_by_content(data)
+    if folds is None:
+        return data.take(order), None
+    position = np.argsort(order)
+    moved = [(np.sort(position[train]), np.sort(position[test])) for train, test in folds]
+    return data.take(order), moved
 
 
 def _are_networks(points: Sequence[Point]) -> bool:
