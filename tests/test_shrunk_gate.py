@@ -196,7 +196,7 @@ class TestVerdict:
 
     def test_gain_of_equal_weights_is_not_called_local(self):
         """Twins again: local gates have a say, but what is gained equal weights gain."""
-        rng = np.random.default_rng(33)
+        rng = np.random.default_rng(SEED)
         truth = rng.normal(size=(100, 1))
         P = (truth + rng.normal(size=(100, 6)))[:, :, None]
         gate = ShrunkGate(random_state=0).fit(
@@ -379,9 +379,10 @@ class TestSplits:
         assert untold.locality_gain_.value > 0
         assert not (told.locality_gain_.is_clear and told.locality_gain_.value > 0)
 
-    @pytest.mark.parametrize("n", [600, 20_000])
-    def test_standard_errors_are_between_groups(self, n):
-        rng = np.random.default_rng(1)
+    # In these data sets the same points are chosen whether groups are known or not.
+    @pytest.mark.parametrize(("n", "seed"), [(600, 1), (20_000, 2)])
+    def test_standard_errors_are_between_groups(self, n, seed):
+        rng = np.random.default_rng(seed)
         groups = np.arange(n) // (n // 100)
         X = np.column_stack([rng.normal(size=100)[groups], rng.normal(size=n)])
         P = np.stack([np.ones(n), -np.ones(n)], axis=1)[:, :, np.newaxis]

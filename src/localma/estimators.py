@@ -71,6 +71,8 @@ from localma.frames import (
 )
 from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate
 from localma.gates._support import Outside
+from localma.gates.base import Evidence
+from localma.gates.global_ import find_global_weights
 from localma.losses import (
     Loss,
     check_predictions,
@@ -251,7 +253,7 @@ class _LocalMA(BaseEstimator):
         self, pool: Pool, X: Any, P: Array, y: Any, used: NDArray[np.intp]
     ) -> tuple[Caution, ...]:
         """Name candidates that seem to have been trained on the labelled rows."""
-        if isinstance(self.gate_, EqualGate) or not is_table(X):
+        if not self.gate_.learns or not is_table(X):
             return ()  # equal weights are not learnt from the rows
         rows = used[spread_rows(len(used), MOST_TESTED)]
         moved, closer = moved_rows(X, rows), moved_rows(X, rows, 0.5)
@@ -369,14 +371,15 @@ class _LocalMA(BaseEstimator):
                 setattr(twin, name, copy.copy(vars(self)[name]))
         return twin
 
-    def _evidence(self) -> ShrunkGate:
+    def _evidence(self) -> Evidence:
         check_is_fitted(self)
-        if not isinstance(self.gate_, ShrunkGate):
+        evidence = self.gate_.evidence
+        if evidence is None:
             raise AttributeError(
                 "Only gate='auto' (or a ShrunkGate) judges its weights on held-out rows; this "
                 f"model was fitted with {type(self.gate_).__name__}."
             )
-        return self.gate_
+        return evidence
 
     def _check_target(self, y: Any) -> Any:
         """Validate y: numbers (n,) or (n, K) for regression, labels (n,) for classification."""
@@ -403,7 +406,7 @@ class _LocalMA(BaseEstimator):
                 f"gate must be one of {', '.join(map(repr, GATES))}, or a Gate object such as "
                 f"MLPGate(hidden=(32,)); received {self.gate!r}."
             )
-        if isinstance(gate, ShrunkGate) and gate.cv is None:
+        if gate.get_params(deep=False).get("cv", False) is None:
             gate.set_params(cv=self.cv)  # who asks for certain folds here gets them all
         seed = int(random.randint(np.iinfo(np.int32).max))
         if gate.get_params().get("random_state", seed) is None:
@@ -426,7 +429,7 @@ class _LocalMA(BaseEstimator):
         classification = self._task == "classification"
         cv = self.cv if own is None else own
         most = None
-        if isinstance(gate, ShrunkGate) and not (pool is not None and pool.has_own_models):
+        if pool is None or not pool.has_own_models:
             most = gate.judging_folds(len(y), n_groups)
         return make_folds(
             cv,
@@ -500,13 +503,11 @@ class _LocalMA(BaseEstimator):
         return P, covered * (1.0 if sample_weight is None else sample_weight)
 
     def _fit_gate(self, gate: Gate, data: Labelled, folds: Sequence[Fold] | None) -> None:
-        # A global gate finds these very weights itself; to solve twice would double its cost.
-        constant = gate if isinstance(gate, GlobalGate) else GlobalGate()
-        constant.fit(data)
-        self.global_weights_ = constant.weights_
-        if constant is gate:
-            self.gate_ = constant
+        if gate.is_global:  # to find the same weights twice would double its cost
+            self.gate_ = gate.fit(data)
+            self.global_weights_ = gate.weights_
             return
+        self.global_weights_ = find_global_weights(data)
         self.gate_ = gate.fit(data, global_weights=self.global_weights_, folds=folds)
 
     def _baseline(self, targets: Array, y: Any, sample_weight: Array | None) -> Baseline:
@@ -551,8 +552,9 @@ class _LocalMA(BaseEstimator):
         Only gate="auto" holds out rows. On the rows that another gate was fitted on it looks better
         than it is, so what is worse there is worse indeed.
         """
-        if isinstance(self.gate_, ShrunkGate):
-            return self.gate_.locality_gain_.beside_baseline, "held-out rows"
+        evidence = self.gate_.evidence
+        if evidence is not None:
+            return evidence.locality_gain_.beside_baseline, "held-out rows"
         is_table = isinstance(inputs, np.ndarray) and inputs.ndim == 2
         rows = evenly_spaced(baseline.weighing_rows, CHECKED_ROWS if is_table else CHECKED_OBJECTS)
         mixture = self.gate_.average(take_rows(inputs, rows), outputs[rows])
@@ -623,7 +625,7 @@ class _LocalMA(BaseEstimator):
 
     def _warn_outside(self, X: Any, inputs: Any) -> None:
         """Warn, once in the life of a fit, if most rows lie outside the labelled sample."""
-        if not isinstance(self.gate_, ShrunkGate) or not isinstance(inputs, np.ndarray):
+        if not isinstance(inputs, np.ndarray):
             return
         outside = self.gate_.outside(inputs[spread_rows(len(inputs), MOST_WARNED)])
         if outside is None or outside.share <= 0.5:

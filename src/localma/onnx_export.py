@@ -285,10 +285,10 @@ def _torch(graph: Graph, gate: Any, x: str) -> str:
 
 def _shape(gate: Gate) -> list[Any] | None:
     """Shape of `x`, with names for what is free; None where rows may have any shape."""
-    members = gate.answer_.gates if isinstance(gate, ShrunkGate) else [gate]
-    for member in members:
-        if isinstance(member, TorchGate) and member.input_shape_ is not None:
-            return ["n", *member.input_shape_]
+    for member in gate.members:
+        shape = getattr(member, "input_shape_", None)
+        if shape is not None:
+            return ["n", *shape]
     width = getattr(gate, "n_features_in_", "p")
     return ["n", width] if width != 0 else None
 

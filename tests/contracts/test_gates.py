@@ -321,3 +321,25 @@ def test_extremes_stay_on_the_simplex(name, X, P, y):
         gate.set_params(n_epochs=10)
     weights = gate.fit(Labelled.of(X, P, y, loss=get_loss("squared_error"))).predict_weights(X)
     assert_on_simplex(weights, 6, 3)
+
+
+@EVERY_GATE
+def test_answers_about_itself_hold(name):
+    """Who asks a gate need not know its class."""
+    X, P, y = problem()
+    gate = fitted(name, X, P, y)
+    weights = gate.predict_weights(X)
+    assert (gate.evidence is not None) == gate.needs_folds
+    assert gate.is_global == (name == "global")
+    assert gate.learns == (name != "equal")
+    assert gate.outside(X) is None
+    if gate.is_constant:
+        np.testing.assert_array_equal(weights, np.tile(weights[:1], (len(X), 1)))
+    if gate.fades:
+        assert (gate.support(np.full((1, 3), 1e6)) < 0.01).all()
+    if gate.evidence is None:
+        assert list(gate.members) == [gate]
+    else:
+        low, high = gate.evidence.weight_band(X)
+        assert (low <= weights).all()
+        assert (weights <= high).all()

@@ -35,7 +35,6 @@ from localma.encoding import TableEncoder
 from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
 from localma.estimators import LocalMAClassifier
 from localma.frames import take_rows
-from localma.gates import ShrunkGate
 from localma.imports import modules_beside
 from localma.model_file import Model, load
 from localma.progress import bar
@@ -221,9 +220,7 @@ def unlike(support: Any) -> int:
 
 def warn_of_unlike(model: Model, count: int, rows: int) -> None:
     """Say that many rows are unlike the labelled sample, where that changes their weights."""
-    gate = model.gate_
-    constant = isinstance(gate, ShrunkGate) and not gate.answer_.gates
-    if count > MOST_UNLIKE * rows and not constant:
+    if count > MOST_UNLIKE * rows and not model.gate_.is_constant:
         note(
             f"{count:,} of {rows:,} rows are unlike the labelled sample: the weights there are "
             "nearly the global ones."

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,9 @@ from sklearn.base import BaseEstimator, clone
 
 from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError, unknown_name
+from localma.evidence import LocalityGain
 from localma.folds import Fold
+from localma.gates._support import Outside
 from localma.gates.labelled import Labelled, plain_arrays
 
 Array = NDArray[np.floating]
@@ -41,17 +43,34 @@ class Job:
     global_weights: Array | None = None
 
 
+class Evidence(Protocol):
+    """What a gate that judges itself on held-out rows has found. See `ShrunkGate`."""
+
+    path_: dict[str, list[Any]]
+    locality_gain_: LocalityGain
+
+    @property
+    def verdict_(self) -> str:
+        """What local weights are worth, in one sentence."""
+
+    def weight_band(self, X: Array, level: float = 0.9) -> tuple[Array, Array]:
+        """Band of the weights of each row: (n, p) -> two arrays (n, M)."""
+
+
 class Gate(BaseEstimator, ABC):
     """A function ``x -> w(x)`` on the simplex. Subclasses are final.
 
     A gate that can be shrunk has the parameters `shrinkage` and `random_state`. One that
     chooses by held-out rows sets `needs_folds`, and is given the folds of the estimator, and the
     numbers `groups` (n,) of what rows belong to where there are such. One whose weights are the
-    same everywhere unsets `needs_inputs`: X may have no column for it to see.
+    same everywhere unsets `needs_inputs`: X may have no column for it to see. One that does not
+    look at the sample unsets `learns`; one whose weights are the global ones sets `is_global`.
     """
 
     needs_folds: ClassVar[bool] = False
     needs_inputs: ClassVar[bool] = True
+    learns: ClassVar[bool] = True
+    is_global: ClassVar[bool] = False
     code_parameters: ClassVar[tuple[str, ...]] = ()
     """Parameters that hold code which predictions need: saved by import name, or given again."""
     path_parameters: ClassVar[tuple[str, ...]] = ()
@@ -73,6 +92,30 @@ class Gate(BaseEstimator, ABC):
         It has `shape`, `dtype` and a length, and ``X[rows]`` is an array.
         """
         return False
+
+    def judging_folds(self, n_rows: int, n_groups: int | None = None) -> int | None:
+        """Number of folds that judge a sample of this size; None if all do."""
+        return None
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What held-out rows say about the weights; None if the gate does not judge itself."""
+        return None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the fitted weights are known to be the same for every input."""
+        return False
+
+    @property
+    def fades(self) -> bool:
+        """Whether local weights fade to the global ones where inputs leave the sample."""
+        return False
+
+    @property
+    def members(self) -> Sequence[Gate]:
+        """The fitted gates that give the local weights: this gate, or those that it averages."""
+        return [self]
 
     @abstractmethod
     def fit(
@@ -103,6 +146,10 @@ class Gate(BaseEstimator, ABC):
     def support(self, X: Array) -> Array:
         """How much of the local part is used in each row: (n, p) -> (n,), between 0 and 1."""
         return np.ones(len(X))
+
+    def outside(self, X: Array) -> Outside | None:
+        """Describe the rows (n, p) in which the local part is not used; None if there are none."""
+        return None
 
     def fit_jobs(self, data: Labelled, jobs: Sequence[Job]) -> list[Self]:
         """Train one copy of this gate per job, on shared data; an engine may do them at once."""

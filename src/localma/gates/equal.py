@@ -35,6 +35,7 @@ class EqualGate(Gate):
     """
 
     needs_inputs: ClassVar[bool] = False
+    learns: ClassVar[bool] = False
 
     def fit(
         self,
@@ -46,6 +47,11 @@ class EqualGate(Gate):
         """Count the candidates; nothing else about the sample matters. See `Gate.fit`."""
         self.n_candidates_ = data.n_candidates
         return self
+
+    @property
+    def is_constant(self) -> bool:
+        """True: all rows have the same weights."""
+        return True
 
     @property
     def raw_inputs(self) -> bool:

@@ -83,6 +83,7 @@ class GlobalGate(Gate):
     """
 
     needs_inputs: ClassVar[bool] = False
+    is_global: ClassVar[bool] = True
 
     def __init__(self, *, tol: float | None = None, max_iter: int = 200) -> None:
         self.tol = tol
@@ -107,6 +108,11 @@ class GlobalGate(Gate):
         self.weights_ = solution.weights
         self.risk_, self.gap_, self.n_iter_ = solution.risk, solution.gap, solution.n_iter
         return self
+
+    @property
+    def is_constant(self) -> bool:
+        """True: all rows have the same weights."""
+        return True
 
     @property
     def raw_inputs(self) -> bool:

@@ -33,6 +33,7 @@ from localma.gates._support import Fading, Outside, Support
 from localma.gates._verdict import verdict
 from localma.gates.base import (
     ArrayTypes,
+    Evidence,
     Gate,
     Rules,
     arrays_below,
@@ -199,6 +200,26 @@ class ShrunkGate(Gate):
         base = MLPGate() if self.base is None else self.base
         return self.judging_folds(n_rows, n_groups) == 1 and base.reads_in_parts(n_rows)
 
+    @property
+    def evidence(self) -> Evidence:
+        """The path, the gain, the verdict and the band of this gate."""
+        return self
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether no local gate has a share in the answer."""
+        return not self.answer_.gates
+
+    @property
+    def fades(self) -> bool:
+        """Whether there is a local part, and a guard."""
+        return self.support_ is not None and not self.is_constant
+
+    @property
+    def members(self) -> Sequence[Gate]:
+        """The local gates of the answer."""
+        return self.answer_.gates
+
     def predict_weights(self, X: Array) -> Array:
         """Weights of each row: (n, p) -> (n, M), faded to the global ones away from the sample."""
         check_is_fitted(self)
@@ -217,7 +238,7 @@ class ShrunkGate(Gate):
     def outside(self, X: Array) -> Outside | None:
         """Describe the rows (n, p) in which the local part is not used; None if there are none."""
         check_is_fitted(self)
-        if self.support_ is None or not self.answer_.gates:
+        if self.support_ is None or self.is_constant:
             return None
         return self.support_.outside(X)
 

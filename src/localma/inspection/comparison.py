@@ -13,7 +13,6 @@ from localma.equations import global_average, row_losses
 from localma.errors import InvalidInputError
 from localma.evidence import BaselineGap, baseline_gap, negligible
 from localma.fit_checks import LEAST_ROWS, worse_than_constant
-from localma.gates import EqualGate, GlobalGate, ShrunkGate
 from localma.inspection.control import Control, fit_control
 from localma.inspection.metrics import CLASSIFICATION, REGRESSION, measured
 from localma.inspection.observed import Model, Observed, observe
@@ -192,8 +191,7 @@ def _about_gap(gap: Gap) -> dict[str, Any]:
 
 def _mean_support(seen: Observed) -> float | None:
     """Mean support of the rows; None if no local part could fade."""
-    gate = seen.model.gate_
-    if not isinstance(gate, ShrunkGate) or gate.support_ is None or not gate.answer_.gates:
+    if not seen.model.gate_.fades:
         return None
     return float(seen.mean(seen.support))
 
@@ -223,11 +221,7 @@ def make_entries(seen: Observed) -> list[Entry]:
 
 def name_of_model(seen: Observed) -> str:
     """What the model is called beside the others: its gate may not be a local one."""
-    gate = seen.model.gate_
-    constant = isinstance(gate, EqualGate | GlobalGate) or (
-        isinstance(gate, ShrunkGate) and not gate.answer_.gates
-    )
-    return "this model" if constant else "local weights"
+    return "this model" if seen.model.gate_.is_constant else "local weights"
 
 
 def difference(seen: Observed, entry: Entry, other: Entry) -> tuple[float, float]:
@@ -348,7 +342,7 @@ def _sentence(seen: Observed, entries: list[Entry], best_candidate: int) -> str:
     candidate = entries[best_candidate]
     against = [f"the best candidate ({candidate.name})" if len(seen.names) > 1 else candidate.name]
     others = [candidate]
-    if not isinstance(seen.model.gate_, GlobalGate):
+    if not seen.model.gate_.is_global:
         against.append("global weights")
         others.append(next(entry for entry in entries if entry.kind == "global"))
     compared = [

@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from localma.equations import local_average
 from localma.folds import make_folds
-from localma.gates import Gate, Labelled, ShrunkGate
+from localma.gates import Gate, Labelled
 from localma.inspection.observed import Observed
 
 Array = NDArray[np.floating]
@@ -142,7 +142,7 @@ def _same_kind(gate: Gate, random_state: int) -> Gate:
     twin: Gate = clone(gate)
     if "random_state" in twin.get_params(deep=False):
         twin.set_params(random_state=random_state)
-    if isinstance(twin, ShrunkGate):
+    if twin.needs_folds:
         # The folds of the model may be tied to the rows of its own sample.
         twin.set_params(cv=CONTROL_FOLDS)
     return twin

@@ -22,7 +22,6 @@ from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.evidence import mean_and_error
 from localma.folds import count_groups, number_groups
 from localma.frames import n_rows, take_rows, unmasked, without_mask
-from localma.gates import ShrunkGate
 from localma.inspection.columns import Feature, read_features
 from localma.losses import check_predictions, check_targets
 
@@ -96,7 +95,7 @@ class Observed:
     @cached_property
     def band(self) -> tuple[Array, Array] | None:
         """Band of the weights, two arrays (n, M), where the gate has one."""
-        if not isinstance(self.model.gate_, ShrunkGate):
+        if self.model.gate_.evidence is None:
             return None
         low, high = self.model.weight_band(self.X)
         return np.asarray(low), np.asarray(high)

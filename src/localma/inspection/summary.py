@@ -111,7 +111,6 @@ from typing import Any
 
 import numpy as np
 
-from localma.gates import ShrunkGate
 from localma.inspection.columns import Feature
 from localma.inspection.comparison import compare
 from localma.inspection.effects import pick_features, weight_effects
@@ -198,7 +197,7 @@ def summarize(
         "regions": regions,
         "importance": ranked,
         "region_errors": region_errors(seen, found) if judged and regions["regions"] else None,
-        "path": locality_path(model) if isinstance(model.gate_, ShrunkGate) else None,
+        "path": None if model.gate_.evidence is None else locality_path(model),
         "reliability": reliability(seen) if judged and seen.is_classification else None,
         "rows": _some_rows(
             some.sample(ROWS_SHOWN, random_state=random_state),
@@ -217,7 +216,7 @@ def _two(some: Observed, chosen: list[Feature], ranked: Sequence[str]) -> list[F
 def _verdict(seen: Observed, table: dict[str, Any] | None) -> str:
     """What to read first: what these rows warn of, then what the fit found."""
     model = seen.model
-    if isinstance(model.gate_, ShrunkGate):
+    if model.gate_.evidence is not None:
         known = [caution.sentence for caution in model.cautions_]
         cautions = [] if table is None else [c["sentence"] for c in table["cautions"]]
         new = [sentence for sentence in cautions if sentence not in known]
@@ -241,7 +240,7 @@ def _about_model(seen: Observed) -> dict[str, Any]:
             "n_features": len(seen.features),
             "n_outputs": _n_outputs(seen),
             "classes": model.classes_ if seen.is_classification else None,
-            "verdict": model.verdict_ if isinstance(model.gate_, ShrunkGate) else None,
+            "verdict": None if model.gate_.evidence is None else model.verdict_,
             "candidates": [
                 {
                     "name": name,
