@@ -2,7 +2,7 @@
 
 Arrays hold what was learnt. The description holds everything else: parameters, names, labels, and
 for each candidate a recipe, if it has one. Recipes that run code or open files and addresses are
-followed only if the caller trusts the file. `localma.array_file` is the file itself.
+followed only if the caller trusts the file. `localma.storage.array_file` is the file itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from localma.array_file import ArrayFile, Arrays, Json, read, shown, to_bytes
 from localma.candidates import (
     Candidate,
     CrossFitted,
@@ -40,7 +39,8 @@ from localma.gates.base import arrays_below, is_number, simplex_weights
 from localma.losses import Loss, get_loss, is_registered
 from localma.memorised import SampleLosses
 from localma.probes import Recorded, check_candidates
-from localma.whole_files import write_whole
+from localma.storage.array_file import ArrayFile, Arrays, Json, read, shown, to_bytes
+from localma.storage.whole_files import write_whole
 
 ESTIMATORS = {kind.__name__: kind for kind in (LocalMARegressor, LocalMAClassifier)}
 Types = dict[str, tuple[type, ...]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from localma.candidates.base import Candidate
-from localma.candidates.cache import CacheEntry, cache_info, clean_cache
 from localma.candidates.cached import Cached
 from localma.candidates.column import Column
 from localma.candidates.crossfitted import CrossFitted
@@ -18,6 +17,7 @@ from localma.candidates.skops_ import SkopsCandidate
 from localma.candidates.timm_ import TimmCandidate
 from localma.candidates.torch_ import TorchCandidate
 from localma.candidates.transformers_ import TransformersCandidate
+from localma.storage.cache import CacheEntry, cache_info, clean_cache
 
 __all__ = [
     "CacheEntry",

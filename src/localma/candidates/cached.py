@@ -15,17 +15,24 @@ from numpy.typing import NDArray
 
 from localma._optional import optional
 from localma.candidates.base import Candidate, Recipe, joined
-from localma.candidates.cache import MAX_BYTES, Shelf, checked_max_bytes, default_folder
-from localma.candidates.cache_file import Found, sorted_keys
 from localma.candidates.column import Column
 from localma.candidates.crossfitted import CrossFitted
-from localma.candidates.fingerprint import candidate_fingerprint, digest
+from localma.candidates.fingerprint import candidate_fingerprint
 from localma.candidates.infer import as_candidate
 from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import Array, Rows, Task
-from localma.candidates.row_keys import Keys, row_keys
 from localma.errors import CandidateError, InvalidInputError
 from localma.frames import n_rows, take_rows
+from localma.storage.cache import (
+    MAX_BYTES,
+    Found,
+    Shelf,
+    checked_max_bytes,
+    default_folder,
+    sorted_keys,
+)
+from localma.storage.fingerprints import digest
+from localma.storage.row_keys import Keys, row_keys
 
 Places = NDArray[np.intp]
 

@@ -12,7 +12,6 @@ import pickle
 import sys
 from copy import copy
 from functools import lru_cache
-from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, version
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -21,6 +20,7 @@ from joblib.hashing import NumpyHasher
 
 from localma.candidates.base import Candidate
 from localma.errors import InvalidInputError
+from localma.storage.fingerprints import digest
 
 NO_PART = ("inputs", "cost", "batch_size")
 """What does not change the predictions of rows as the model sees them."""
@@ -50,15 +50,6 @@ def candidate_fingerprint(candidate: Candidate) -> str:
         raise _needs_key(candidate, "the model behind an address can change while it stays")
     held = {name: value for name, value in vars(candidate).items() if name not in NO_PART}
     return digest(f"{candidate.kind} {_fingerprint_in_memory(held, candidate)}")
-
-
-def digest(text: str) -> str:
-    """32 characters that stand for a text.
-
-    >>> digest("north")
-    'a82fa9f755dd043606f79653f07d170c'
-    """
-    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _recipe_of_model(candidate: Candidate) -> dict[str, Any] | None:

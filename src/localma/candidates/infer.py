@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from localma.array_file import shown
 from localma.candidates.base import Candidate, Inputs, Recipe
 from localma.candidates.batches import BatchSize
 from localma.candidates.estimator import EstimatorCandidate
-from localma.candidates.files import beside, found_beside
 from localma.candidates.function import FunctionCandidate
 from localma.errors import FileFormatError, InvalidInputError
 from localma.imports import import_object
+from localma.storage.array_file import shown
+from localma.storage.fingerprints import beside, found_beside
 
 KINDS = {
     "column": "localma.candidates.column:Column",

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.array_file import shown
 from localma.errors import FileFormatError, InvalidInputError
 from localma.folds import is_missing
+from localma.storage.array_file import shown
 
 Array = NDArray[np.floating]
 Labels = NDArray[Any]

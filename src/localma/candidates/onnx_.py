@@ -17,7 +17,7 @@ from localma.candidates.files import ModelFile, PathLike
 from localma.candidates.fixed_batches import in_fixed_batches
 from localma.candidates.labels import Labels, as_labels
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
-from localma.candidates.onnx_graph import onnx_facts
+from localma.candidates.onnx_graph import class_labels
 from localma.candidates.outputs import Task
 from localma.candidates.per_process import PerProcess
 from localma.errors import InvalidInputError, unknown_name
@@ -192,7 +192,7 @@ class OnnxCandidate(LogitsCandidate):
 
 
 def _class_labels(file: ModelFile) -> Labels | None:
-    labels = onnx_facts(file.path).class_labels
+    labels = class_labels(file.path)
     return None if labels is None else as_labels(labels)
 
 

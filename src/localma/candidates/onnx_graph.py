@@ -1,16 +1,15 @@
-"""What an ONNX file states about itself: its class labels, and the files that hold its weights."""
+"""The class labels that an ONNX file states."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from localma._optional import optional
-from localma.candidates.file_state import file_state
+from localma.storage.fingerprints import file_state
 
 ClassLabels = tuple[str, ...] | tuple[int, ...]
 
@@ -20,36 +19,24 @@ CHANGE_NO_LABEL = ("Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsquee
 """Operators that converters put between the labels and the output."""
 
 
-@dataclass(frozen=True)
-class OnnxFacts:
-    """What a file states.
+def class_labels(path: Path) -> ClassLabels | None:
+    """Read the class labels that an ONNX file states; None if it states none.
 
-    class_labels : labels of the columns of its probabilities, in order; None if it states none.
-    weight_files : names of the files with weights next to it.
+    None also if the package onnx is not installed.
     """
-
-    class_labels: ClassLabels | None = None
-    weight_files: tuple[str, ...] = ()
-
-
-def onnx_facts(path: Path) -> OnnxFacts:
-    """Read what an ONNX file states; nothing if the package onnx is not installed."""
     if find_spec("onnx") is None:
-        return OnnxFacts()
+        return None
     return _read(str(path), file_state(path))
 
 
 @lru_cache(maxsize=1024)
-def _read(path: str, state: tuple[int, ...]) -> OnnxFacts:
+def _read(path: str, state: tuple[int, ...]) -> ClassLabels | None:
     onnx = optional("onnx", extra="onnx")
     try:
         graph = onnx.load(path, load_external_data=False).graph
     except Exception:  # onnxruntime refuses a damaged file later, with a better message
-        return OnnxFacts()
-    entries = [entry for tensor in graph.initializer for entry in tensor.external_data]
-    names = sorted({entry.value for entry in entries if entry.key == "location"})
-    present = tuple(name for name in names if (Path(path).parent / name).is_file())
-    return OnnxFacts(_class_labels(graph, onnx), present)
+        return None
+    return _class_labels(graph, onnx)
 
 
 def _class_labels(graph: Any, onnx: Any) -> ClassLabels | None:
