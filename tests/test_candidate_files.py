@@ -15,19 +15,17 @@ import pytest
 from scipy.sparse import csr_array
 
 from localma.candidates import FunctionCandidate, Pool, as_candidate, from_recipe
-from localma.candidates.base import RowError
-from localma.candidates.batches import (
+from localma.candidates.base import (
     AUTO_MEMORY,
     LEAST_ROW_BYTES,
     WORKING_COPIES,
+    RowError,
     input_row_bytes,
     memory_bytes,
     rows_within,
 )
-from localma.candidates.files import ModelFile
-from localma.candidates.fixed_batches import in_fixed_batches
+from localma.candidates.files.base import ModelFile, PerProcess, in_fixed_batches
 from localma.candidates.infer import KINDS, recipe_beside
-from localma.candidates.per_process import PerProcess
 from localma.errors import (
     CandidateError,
     FileFormatError,

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from localma.candidates.answers import Task, check_saved_labels
 from localma.candidates.base import Candidate, FieldTypes, Recipe
-from localma.candidates.labels import check_saved_labels
-from localma.candidates.outputs import Task
 from localma.errors import InvalidInputError
 from localma.frames import (
     ColumnKey,

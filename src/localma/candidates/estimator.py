@@ -11,10 +11,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from localma.candidates.base import Candidate, Inputs
-from localma.candidates.batches import BatchSize
-from localma.candidates.labels import Labels, as_labels
-from localma.candidates.outputs import Array, Task
+from localma.candidates.answers import Array, Labels, Task, as_labels
+from localma.candidates.base import BatchSize, Candidate, Inputs
 from localma.errors import InvalidInputError
 from localma.frames import column_names, pick_columns
 

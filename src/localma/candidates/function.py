@@ -6,16 +6,16 @@ from collections.abc import Callable, Hashable
 from inspect import ismethod
 from typing import Any, ClassVar
 
+from localma.candidates.answers import Task
 from localma.candidates.base import (
     COMMON_FIELDS,
+    BatchSize,
     Candidate,
     FieldTypes,
     Inputs,
     Recipe,
     common_options,
 )
-from localma.candidates.batches import BatchSize
-from localma.candidates.outputs import Task
 from localma.errors import InvalidInputError
 from localma.imports import import_name, import_object
 

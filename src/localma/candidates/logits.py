@@ -14,17 +14,16 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, softmax
 
+from localma.candidates.answers import Array, Task, listed
 from localma.candidates.base import (
     COMMON_FIELDS,
+    BatchSize,
     Candidate,
     FieldTypes,
     Inputs,
     Recipe,
     common_options,
 )
-from localma.candidates.batches import BatchSize
-from localma.candidates.labels import listed
-from localma.candidates.outputs import Array, Task
 from localma.errors import InvalidInputError
 from localma.frames import without_mask
 

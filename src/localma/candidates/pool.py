@@ -8,24 +8,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.candidates.base import Candidate
-from localma.candidates.column import Column
-from localma.candidates.crossfitted import Covered, CrossFitted
-from localma.candidates.given import read_predictions
-from localma.candidates.infer import as_candidate
-from localma.candidates.labels import (
+from localma.candidates.answers import (
+    Array,
     Labels,
+    OutputNames,
+    Rows,
+    Task,
     align,
     are_numbers_from_zero,
+    check_names,
+    check_task_name,
     listed,
+    made_unique,
     places_of,
+    stacked,
     union_of_classes,
     unknown_classes,
     warn_unknown_classes,
 )
-from localma.candidates.names import check_names, made_unique
-from localma.candidates.output_names import OutputNames
-from localma.candidates.outputs import Array, Rows, Task, check_task_name, stacked
+from localma.candidates.bare_predictions import read_predictions
+from localma.candidates.base import Candidate
+from localma.candidates.column import Column
+from localma.candidates.crossfitted import Covered, CrossFitted
+from localma.candidates.infer import as_candidate
 from localma.errors import InvalidInputError, unknown_name
 from localma.folds import make_folds
 from localma.frames import (

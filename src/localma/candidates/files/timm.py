@@ -12,14 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from localma._optional import optional
-from localma.candidates.base import FieldTypes, Inputs, Recipe, RowError
-from localma.candidates.batches import WORKING_COPIES, BatchSize
-from localma.candidates.files import ModelFile
-from localma.candidates.labels import as_labels, listed
+from localma.candidates.answers import Array, Task, as_labels, listed
+from localma.candidates.base import WORKING_COPIES, BatchSize, FieldTypes, Inputs, Recipe, RowError
+from localma.candidates.files.base import ModelFile, PerProcess, as_objects
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
-from localma.candidates.objects import as_objects
-from localma.candidates.outputs import Array, Task
-from localma.candidates.per_process import PerProcess
 from localma.errors import InvalidInputError, MissingDependencyError
 from localma.frames import n_rows
 

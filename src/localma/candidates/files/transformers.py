@@ -14,14 +14,18 @@ from numpy.typing import NDArray
 
 from localma._optional import optional
 from localma._transformers import import_transformers, model_folder, quiet
-from localma.candidates.base import FieldTypes, Inputs, Recipe, RowError
-from localma.candidates.batches import AUTO_MEMORY, BatchSize, memory_bytes
-from localma.candidates.files import ModelFile
-from localma.candidates.labels import as_labels, listed
+from localma.candidates.answers import Array, Task, as_labels, listed
+from localma.candidates.base import (
+    AUTO_MEMORY,
+    BatchSize,
+    FieldTypes,
+    Inputs,
+    Recipe,
+    RowError,
+    memory_bytes,
+)
+from localma.candidates.files.base import ModelFile, PerProcess, as_objects
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
-from localma.candidates.objects import as_objects
-from localma.candidates.outputs import Array, Task
-from localma.candidates.per_process import PerProcess
 from localma.errors import InvalidInputError
 from localma.frames import n_rows
 

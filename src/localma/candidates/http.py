@@ -18,8 +18,15 @@ from zlib import crc32
 import numpy as np
 
 from localma._threads import thread_pool
-from localma.candidates.base import FieldTypes, Inputs, Recipe, common_options, listed_rows
-from localma.candidates.batches import BatchSize
+from localma.candidates.answers import Array, Rows, Task
+from localma.candidates.base import (
+    BatchSize,
+    FieldTypes,
+    Inputs,
+    Recipe,
+    common_options,
+    listed_rows,
+)
 from localma.candidates.http_json import (
     FORMATS,
     LOOPBACK,
@@ -31,7 +38,6 @@ from localma.candidates.http_json import (
     read_predictions,
 )
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate
-from localma.candidates.outputs import Array, Rows, Task
 from localma.errors import CandidateError, InvalidInputError, LocalMAError, unknown_name
 from localma.frames import n_rows
 from localma.imports import import_name, import_object

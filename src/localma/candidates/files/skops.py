@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 from localma._optional import optional
 from localma.candidates.base import (
     COMMON_FIELDS,
+    BatchSize,
     FieldTypes,
     Inputs,
     Recipe,
     common_options,
 )
-from localma.candidates.batches import BatchSize
 from localma.candidates.estimator import EstimatorCandidate
-from localma.candidates.files import ModelFile, PathLike
+from localma.candidates.files.base import ModelFile, PathLike
 from localma.errors import InvalidInputError
 
 

@@ -8,34 +8,27 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from localma.candidates.labels import (
+from localma.candidates.answers import (
+    Array,
     Labels,
+    OutputNames,
+    Task,
     align,
+    are_probabilities,
     as_labels,
+    as_prediction,
+    check_names,
+    check_same_names,
+    check_task_name,
     listed,
+    numbered,
     places_of,
+    stacked,
     unknown_classes,
     warn_unknown_classes,
 )
-from localma.candidates.names import check_names, check_same_names, numbered
-from localma.candidates.output_names import OutputNames
-from localma.candidates.outputs import (
-    Array,
-    Task,
-    are_probabilities,
-    as_prediction,
-    check_task_name,
-    stacked,
-)
 from localma.errors import InvalidInputError
-from localma.frames import (
-    LARGE_ROWS,
-    column_names,
-    column_values,
-    dense,
-    readable_tensor,
-    unmasked,
-)
+from localma.frames import LARGE_ROWS, column_names, column_values, dense, readable_tensor, unmasked
 
 
 def read_predictions(

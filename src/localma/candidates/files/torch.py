@@ -17,13 +17,10 @@ from zipfile import ZipFile
 import numpy as np
 
 from localma._optional import optional
-from localma.candidates.base import FieldTypes, Inputs, Recipe
-from localma.candidates.batches import BatchSize, working_bytes
-from localma.candidates.files import ModelFile
-from localma.candidates.fixed_batches import in_fixed_batches
+from localma.candidates.answers import Array, Task
+from localma.candidates.base import BatchSize, FieldTypes, Inputs, Recipe, working_bytes
+from localma.candidates.files.base import ModelFile, PerProcess, in_fixed_batches
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
-from localma.candidates.outputs import Array, Task
-from localma.candidates.per_process import PerProcess
 from localma.errors import InvalidInputError
 from localma.frames import dense
 from localma.imports import import_name, import_object
