@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,19 @@ from localma.folds import is_missing
 from localma.frames import column_names, dense, readable_tensor
 from localma.storage.array_file import shown
 
+if TYPE_CHECKING:
+    from narwhals.typing import IntoDataFrame, IntoSeries
+    from scipy.sparse import sparray, spmatrix
+
 Array = NDArray[np.floating]
 Labels = NDArray[Any]
 Names = tuple[str, ...]
+Table: TypeAlias = (
+    "NDArray[np.generic] | IntoDataFrame | IntoSeries | sparray | spmatrix | Sequence[object]"
+)
+"""The inputs X: n rows of an array, a data frame, a sparse matrix, or n objects."""
+Classes: TypeAlias = "Sequence[str] | Sequence[float] | NDArray[np.generic]"
+"""K class labels, all strings or all numbers, as users give them."""
 Task = Literal["regression", "classification"]
 Rows = Sequence[int] | NDArray[np.intp]
 """What errors call the rows that a candidate was given."""
@@ -374,7 +384,7 @@ def as_prediction(
     return _probabilities(values, name, n, classes, rows)
 
 
-def check_not_reordered(output: Any, X: Any, name: str) -> None:
+def check_not_reordered(output: Any, X: Table, name: str) -> None:
     """Refuse a pandas output with the index of a pandas X in another order: rows go by position.
 
     An index that counts from zero says nothing: it is what new pandas objects have.

@@ -10,8 +10,10 @@ import numpy as np
 
 from localma.candidates.answers import (
     Array,
+    Classes,
     Labels,
     OutputNames,
+    Table,
     Task,
     align,
     are_probabilities,
@@ -37,7 +39,7 @@ def read_predictions(
     n_rows: int,
     task: Task,
     names: Sequence[str] | None = None,
-    classes: Any = None,
+    classes: Classes | None = None,
     outputs: OutputNames | None = None,
 ) -> tuple[tuple[str, ...], Array]:
     """Bring bare predictions to one array P, checked, in the order of `names`.
@@ -86,7 +88,7 @@ def read_predictions(
     return ordered, stacked(checked, ordered, n_rows)
 
 
-def check_same_index(predictions: Any, X: Any) -> None:
+def check_same_index(predictions: Any, X: Table) -> None:
     """Refuse pandas predictions whose index is not that of a pandas X: rows go by position.
 
     >>> check_same_index(np.zeros((2, 1)), np.zeros((2, 3)))  # arrays have no index

@@ -13,9 +13,11 @@ from scipy.sparse import issparse
 
 from localma.candidates.answers import (
     Array,
+    Classes,
     Labels,
     OutputNames,
     Rows,
+    Table,
     Task,
     as_labels,
     as_prediction,
@@ -89,7 +91,7 @@ class Candidate(ABC):
         self,
         *,
         inputs: Inputs = None,
-        classes: Any = None,
+        classes: Classes | None = None,
         cost: float = 1.0,
         batch_size: BatchSize = None,
     ) -> None:
@@ -99,7 +101,7 @@ class Candidate(ABC):
         self.batch_size = checked_batch_size(batch_size)
 
     @abstractmethod
-    def _answer(self, X: Any, task: Task) -> Any:
+    def _answer(self, X: Table, task: Task) -> Any:
         """What the model says about these inputs, unchecked."""
 
     @property
@@ -136,7 +138,7 @@ class Candidate(ABC):
         """The file or address that the model comes from, for errors; None if it has none."""
         return None
 
-    def _row_bytes(self, X: Any) -> int:
+    def _row_bytes(self, X: Table) -> int:
         """Memory that a row takes while the model answers; X holds the first row as it sees it."""
         return working_bytes(X)
 
@@ -144,17 +146,17 @@ class Candidate(ABC):
         """The candidate without a cache around it."""
         return self
 
-    def expand(self, name: str, X: Any) -> list[tuple[str, Candidate]]:
+    def expand(self, name: str, X: Table) -> list[tuple[str, Candidate]]:
         """The candidates that it stands for, once X is known: itself, unless it is a glob."""
         return [(name, self)]
 
-    def picks_own_columns(self, X: Any) -> bool:
+    def picks_own_columns(self, X: Table) -> bool:
         """Whether it states its own inputs; others do not see the prediction columns of X."""
         return self.inputs is not None
 
     def predict(
         self,
-        X: Any,
+        X: Table,
         task: Task,
         *,
         name: str | None = None,
@@ -184,7 +186,7 @@ class Candidate(ABC):
 
     def in_batches(
         self,
-        X: Any,
+        X: Table,
         task: Task,
         *,
         name: str,
@@ -223,7 +225,7 @@ class Candidate(ABC):
 
     def _predict_batch(
         self,
-        X: Any,
+        X: Table,
         task: Task,
         name: str,
         rows: Rows | None,
@@ -247,7 +249,7 @@ class Candidate(ABC):
                 _with_source(str(error), self), candidate=name, rows=error.rows
             ) from error
 
-    def _rows_within(self, amount: str, X: Any, name: str, rows: Rows | None) -> int:
+    def _rows_within(self, amount: str, X: Table, name: str, rows: Rows | None) -> int:
         first = take_rows(X, slice(0, 1))
         try:
             return rows_within(amount, self._row_bytes(self.select(first)))
@@ -255,7 +257,7 @@ class Candidate(ABC):
             raise self._failure(error, name, first, rows) from error
 
     def _failure(
-        self, error: Exception, name: str, X: Any, rows: Rows | None, of: str = ""
+        self, error: Exception, name: str, X: Table, rows: Rows | None, of: str = ""
     ) -> CandidateError:
         """What the user is told: which candidate, which rows, and from which file."""
         if isinstance(error, RowError):
@@ -274,7 +276,7 @@ class Candidate(ABC):
             )
         return CandidateError(_with_source(text, self), candidate=name)
 
-    def select(self, X: Any) -> Any:
+    def select(self, X: Table) -> Any:
         """The part of X that the model gets; X itself where no inputs are stated."""
         if self.inputs is None:
             return X
@@ -420,7 +422,7 @@ def working_bytes(*inputs: Any) -> int:
     return max(LEAST_ROW_BYTES, WORKING_COPIES * sum(input_row_bytes(X) for X in inputs))
 
 
-def input_row_bytes(X: Any) -> int:
+def input_row_bytes(X: Table) -> int:
     """Bytes of the first row of X, whatever X is.
 
     >>> input_row_bytes(np.zeros((5, 3))), input_row_bytes(["four", "a longer text"])

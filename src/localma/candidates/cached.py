@@ -22,7 +22,7 @@ from joblib.hashing import NumpyHasher
 from numpy.typing import NDArray
 
 from localma._optional import optional
-from localma.candidates.answers import Array, OutputNames, Rows, Task
+from localma.candidates.answers import Array, OutputNames, Rows, Table, Task
 from localma.candidates.base import Candidate, Recipe, joined
 from localma.candidates.column import Column
 from localma.candidates.crossfitted import CrossFitted
@@ -153,7 +153,7 @@ class Cached(Candidate):
 
     def predict(
         self,
-        X: Any,
+        X: Table,
         task: Task,
         *,
         name: str | None = None,
@@ -213,7 +213,7 @@ class Cached(Candidate):
             kept.write()
         return joined(kept.pieces, call.name)
 
-    def _keys(self, X: Any, name: str, rows: Rows | None) -> Keys:
+    def _keys(self, X: Table, name: str, rows: Rows | None) -> Keys:
         try:
             return row_keys(self.candidate.select(X))
         except Exception as error:
@@ -230,7 +230,7 @@ class Cached(Candidate):
             return candidate_fingerprint(self.candidate)
         return f"key {self.key} {self.candidate._reading()!r}"
 
-    def _answer(self, X: Any, task: Task) -> Any:
+    def _answer(self, X: Table, task: Task) -> Any:
         return self.candidate._answer(X, task)
 
     @property
@@ -254,11 +254,11 @@ class Cached(Candidate):
         """Refuse what the candidate refuses."""
         self.candidate.check_task(task, name)
 
-    def picks_own_columns(self, X: Any) -> bool:
+    def picks_own_columns(self, X: Table) -> bool:
         """Whether the candidate does."""
         return self.candidate.picks_own_columns(X)
 
-    def select(self, X: Any) -> Any:
+    def select(self, X: Table) -> Any:
         """The part of X that the model gets."""
         return self.candidate.select(X)
 
@@ -275,7 +275,7 @@ class Cached(Candidate):
 class _Call:
     """One call of `predict`: what it was given, and where, in which order, predictions are kept."""
 
-    X: Any
+    X: Table
     task: Task
     name: str
     rows: Rows | None

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from localma.candidates.answers import Classes
 from localma.candidates.base import BatchSize, Candidate, Inputs, Recipe
 from localma.candidates.estimator import EstimatorCandidate
 from localma.candidates.function import FunctionCandidate
@@ -51,7 +52,7 @@ def as_candidate(
     model: Any,
     *,
     inputs: Inputs = None,
-    classes: Any = None,
+    classes: Classes | None = None,
     cost: float = 1.0,
     batch_size: BatchSize = None,
 ) -> Candidate:

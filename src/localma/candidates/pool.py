@@ -13,6 +13,7 @@ from localma.candidates.answers import (
     Labels,
     OutputNames,
     Rows,
+    Table,
     Task,
     align,
     are_numbers_from_zero,
@@ -103,14 +104,14 @@ class Pool:
         """Whether some candidate is still to be fitted on the sample."""
         return any(isinstance(candidate, CrossFitted) for candidate in self.candidates)
 
-    def expand(self, X: Any) -> Pool:
+    def expand(self, X: Table) -> Pool:
         """Replace each glob by the columns of X that it matches."""
         if not any(isinstance(c, Column) and c.is_glob for c in self.candidates):
             return self
         pairs = [pair for name, c in self._items() for pair in c.expand(name, X)]
         return Pool(pairs, task=self.task)
 
-    def prediction_columns(self, X: Any) -> set[ColumnKey]:
+    def prediction_columns(self, X: Table) -> set[ColumnKey]:
         """The columns of X that hold predictions: names where they are strings, else positions."""
         held = [key for c in self.candidates if isinstance(c, Column) for key in c.columns]
         positions, names = positions_of(X, held), column_names(X)
@@ -120,7 +121,7 @@ class Pool:
 
     def fit(
         self,
-        X: Any,
+        X: Table,
         y: Any,
         *,
         cv: Any = None,
@@ -187,7 +188,7 @@ class Pool:
 
     def predict(
         self,
-        X: Any,
+        X: Table,
         *,
         only: Any = None,
         given: Mapping[str, Array] | None = None,
@@ -237,7 +238,7 @@ class Pool:
 
     def _answers(
         self,
-        X: Any,
+        X: Table,
         mask: Mask | None,
         given: Mapping[str, Array],
         outputs: OutputNames,
@@ -255,7 +256,7 @@ class Pool:
     def _items(self) -> Iterable[tuple[str, Candidate]]:
         return zip(self.names, self.candidates, strict=True)
 
-    def _seen_by_each(self, X: Any) -> Iterator[tuple[str, Candidate, Any]]:
+    def _seen_by_each(self, X: Table) -> Iterator[tuple[str, Candidate, Any]]:
         """Each candidate with what it may see: all of X, or X without the prediction columns."""
         others = None if self._has_columns else X
         for name, candidate in self._items():
@@ -359,7 +360,7 @@ def _refuse_one_twice(names: Sequence[str], candidates: Sequence[Candidate]) -> 
 
 def _ask(
     candidate: Candidate,
-    X: Any,
+    X: Table,
     task: Task,
     name: str,
     mask: Mask | None,

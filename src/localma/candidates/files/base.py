@@ -11,6 +11,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
+from localma.candidates.answers import Table
 from localma.errors import InvalidInputError
 from localma.frames import column_names, dense
 from localma.storage.fingerprints import fingerprint
@@ -139,7 +140,7 @@ def in_fixed_batches(
     return np.concatenate(pieces)
 
 
-def as_objects(X: Any, what: str) -> Any:
+def as_objects(X: Table, what: str) -> Any:
     """One object per row, to be had by its place: a list, an array of images, or a Dataset.
 
     Parameters

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma._optional import optional
-from localma.candidates.answers import Labels, Task, as_labels
+from localma.candidates.answers import Classes, Labels, Table, Task, as_labels
 from localma.candidates.base import BatchSize, FieldTypes, Inputs, Recipe, working_bytes
 from localma.candidates.estimator import one_hot
 from localma.candidates.files.base import ModelFile, PathLike, PerProcess, in_fixed_batches
@@ -87,7 +87,7 @@ class OnnxCandidate(LogitsCandidate):
         path: PathLike | ModelFile,
         *,
         output: str | None = None,
-        classes: Any = None,
+        classes: Classes | None = None,
         activation: Activation | None = None,
         temperature: float = 1.0,
         preprocess: Callable[[Any], Any] | None = None,
@@ -126,14 +126,14 @@ class OnnxCandidate(LogitsCandidate):
     def _network_identity(self) -> object:
         return self.file.path, self.output, self.preprocess
 
-    def _feed(self, X: Any) -> Feed:
+    def _feed(self, X: Table) -> Feed:
         rows = X if self.preprocess is None else self.preprocess(X)
         return _feed(rows, self._session.get().get_inputs())
 
-    def _row_bytes(self, X: Any) -> int:
+    def _row_bytes(self, X: Table) -> int:
         return working_bytes(*self._feed(X).values())
 
-    def _outputs(self, X: Any, task: Task) -> Any:
+    def _outputs(self, X: Table, task: Task) -> Any:
         session, feed = self._session.get(), self._feed(X)
         output = _chosen_output(self.output, session.get_outputs())
         classes = self._written_classes() if task == "classification" else None
@@ -205,7 +205,7 @@ def _session(file: ModelFile, providers: list[str]) -> Any:
 # Inputs.
 
 
-def _feed(X: Any, taken: Sequence[Any]) -> Feed:
+def _feed(X: Table, taken: Sequence[Any]) -> Feed:
     """What onnxruntime is given: an array of the right type for each input of the file."""
     if not isinstance(X, Mapping):
         X = {taken[0].name: X} if len(taken) == 1 else _columns_of_inputs(X, taken)

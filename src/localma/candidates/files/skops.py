@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar
 
 from localma._optional import optional
+from localma.candidates.answers import Classes
 from localma.candidates.base import (
     COMMON_FIELDS,
     BatchSize,
@@ -58,7 +59,7 @@ class SkopsCandidate(EstimatorCandidate):
         *,
         trusted: Sequence[str] | None = None,
         inputs: Inputs = None,
-        classes: Any = None,
+        classes: Classes | None = None,
         cost: float = 1.0,
         batch_size: BatchSize = None,
     ) -> None:
