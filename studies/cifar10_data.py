@@ -33,8 +33,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from localma._optional import optional
-from localma.candidates.files import fingerprint
 from localma.errors import InvalidInputError
+from localma.storage.fingerprints import fingerprint
 from studies.classifying import columns_of
 from studies.kept import Kept, alone_in, cache_folder
 from studies.safety_data import data_folder

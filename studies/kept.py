@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.whole_files import write_whole
+from localma.storage.whole_files import write_whole
 
 Array = NDArray[Any]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from localma.errors import InvalidInputError
-from localma.whole_files import write_whole
+from localma.storage.whole_files import write_whole
 
 Key = tuple[str, int]
 Replicates = dict[Key, dict[str, float]]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from localma.errors import InvalidInputError
-from localma.whole_files import write_whole
+from localma.storage.whole_files import write_whole
 from studies.findings import Results
 from studies.harness import Study, Table, rounded
 from studies.published import Figure, find, load_published

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from localma.whole_files import write_whole
+from localma.storage.whole_files import write_whole
 from studies import markdown
 from studies.findings import Results
 from studies.harness import Study, Table

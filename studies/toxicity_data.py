@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from localma import LocalMAClassifier
 from localma._optional import optional
-from localma.candidates.files import fingerprint
 from localma.errors import InvalidInputError
 from localma.gates import TextGate
+from localma.storage.fingerprints import fingerprint
 from studies.kept import Kept, checkpoints, digest_of
 from studies.safety_data import data_folder, read_columns
 

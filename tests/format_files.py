@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from localma import Column, LocalMAClassifier, LocalMARegressor
-from localma.array_file import FORMAT_VERSION
 from localma.gates import ShrunkGate
+from localma.storage.array_file import FORMAT_VERSION
 
 FOLDER = Path(__file__).parent / "data" / "formats"
 

@@ -40,13 +40,12 @@ from localma.candidates import (
     cache_info,
     clean_cache,
 )
-from localma.candidates import cache as cache_module
-from localma.candidates import cache_file as cache_file_module
 from localma.candidates import cached as cached_module
-from localma.candidates.fingerprint import candidate_fingerprint
-from localma.candidates.output_names import OutputNames
-from localma.candidates.row_keys import row_keys
+from localma.candidates.answers import OutputNames
+from localma.candidates.cached import candidate_fingerprint
 from localma.errors import CandidateError, InvalidInputError
+from localma.storage import cache as cache_module
+from localma.storage.row_keys import row_keys
 
 pytest.importorskip("pyarrow", reason="predictions are cached as Arrow files (extra cache)")
 
@@ -365,8 +364,8 @@ def test_fingerprints_are_the_same_in_another_process() -> None:
 import numpy as np
 from sklearn.ensemble import RandomForestRegressor
 from localma.candidates import as_candidate
-from localma.candidates.fingerprint import candidate_fingerprint
-from localma.candidates.output_names import OutputNames
+from localma.candidates.cached import candidate_fingerprint
+from localma.candidates.answers import OutputNames
 X = np.random.default_rng(0).normal(size=(60, 3))
 model = RandomForestRegressor(5, random_state=0).fit(X, X[:, 0])
 print(candidate_fingerprint(as_candidate(model)))
@@ -671,7 +670,7 @@ def test_a_file_of_another_candidate_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_file_of_a_later_version_stays(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
-    monkeypatch.setattr(cache_file_module, "SCHEMA", "localma predictions 2")
+    monkeypatch.setattr(cache_module, "SCHEMA", "localma predictions 2")
     cached(Model(), tmp_path).predict(X, "regression")
     monkeypatch.undo()
     (later,) = files(tmp_path)
@@ -751,7 +750,7 @@ def test_another_number_of_outputs_empties_the_cache(tmp_path: Path, caplog: Any
 RACE = """
 import sys, numpy as np
 from localma.candidates import Cached
-from localma.candidates import cache
+from localma.storage import cache
 cache.SMALL_FILES = 3
 folder, seed = sys.argv[1], int(sys.argv[2])
 X = np.random.default_rng(0).normal(size=(400, 3))
@@ -794,13 +793,14 @@ def test_processes_may_race_and_be_killed(tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal, sys, numpy as np
-from localma.candidates import Cached, cache_file
-written = cache_file.CachedRows.write
+from localma.candidates import Cached
+from localma.storage import cache
+written = cache.CachedRows.write
 def killed(self, file, about):
     written(self, file, about)
     file.flush()
     os.kill(os.getpid(), signal.SIGKILL)  # before the file gets its name
-cache_file.CachedRows.write = killed
+cache.CachedRows.write = killed
 X = np.random.default_rng(0).normal(size=(60, 3))
 Cached(lambda X: X[:, 0], sys.argv[1], key="model").predict(X, "regression")
 """
@@ -901,7 +901,7 @@ def test_rows_with_a_mask_or_named_fields_have_no_key(X):
 
 def test_weights_beside_an_onnx_file_count(tmp_path):
     onnx = pytest.importorskip("onnx")
-    from localma.candidates.files import fingerprint
+    from localma.storage.fingerprints import fingerprint
 
     weights = onnx.numpy_helper.from_array(np.ones(1000, dtype=np.float32), "w")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT

@@ -15,21 +15,17 @@ import pytest
 from scipy.sparse import csr_array
 
 from localma.candidates import FunctionCandidate, Pool, as_candidate, from_recipe
-from localma.candidates import file_state as file_state_module
-from localma.candidates import files as files_module
-from localma.candidates.base import RowError
-from localma.candidates.batches import (
+from localma.candidates.base import (
     AUTO_MEMORY,
     LEAST_ROW_BYTES,
     WORKING_COPIES,
+    RowError,
     input_row_bytes,
     memory_bytes,
     rows_within,
 )
-from localma.candidates.files import ModelFile, beside, fingerprint, found_beside
-from localma.candidates.fixed_batches import in_fixed_batches
+from localma.candidates.files.base import ModelFile, PerProcess, in_fixed_batches
 from localma.candidates.infer import KINDS, recipe_beside
-from localma.candidates.per_process import PerProcess
 from localma.errors import (
     CandidateError,
     FileFormatError,
@@ -37,6 +33,8 @@ from localma.errors import (
     LocalMAError,
     MissingDependencyError,
 )
+from localma.storage import fingerprints as fingerprints_module
+from localma.storage.fingerprints import beside, fingerprint, found_beside
 
 # --- files -------------------------------------------------------------------------------------
 
@@ -87,12 +85,12 @@ def test_size_and_time_do_not_hide_a_change(tmp_path: Path, how: str, wait: floa
 def test_a_large_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(b"north")
-    monkeypatch.setattr(file_state_module, "RECENT_NANOSECONDS", 0)
+    monkeypatch.setattr(fingerprints_module, "RECENT_NANOSECONDS", 0)
     file = ModelFile(path)
     file.check()
-    before = files_module._digest.cache_info()
+    before = fingerprints_module._digest.cache_info()
     file.check()
-    after = files_module._digest.cache_info()
+    after = fingerprints_module._digest.cache_info()
     assert (after.hits, after.misses) == (before.hits + 1, before.misses)
 
 

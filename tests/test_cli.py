@@ -1874,8 +1874,8 @@ def test_messages_do_not_speak_of_python(inside, tmp_path):
 
 
 def test_inspect_shows_a_file_and_restores_nothing(tmp_path, monkeypatch):
-    from localma import array_file
     from localma.candidates import infer
+    from localma.storage import array_file
 
     path = tmp_path / "model.localma"
     X = np.c_[np.linspace(0, 1, 20), np.ones(20), np.zeros(20)]
@@ -1906,7 +1906,7 @@ def test_inspect_shows_a_file_and_restores_nothing(tmp_path, monkeypatch):
 
 
 def test_inspect_takes_hostile_descriptions(tmp_path):
-    from localma import array_file
+    from localma.storage import array_file
 
     path = tmp_path / "model.localma"
     X = np.c_[np.linspace(0, 1, 20), np.full(20, 0.5)]

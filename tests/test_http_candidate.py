@@ -25,9 +25,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from localma import LocalMARegressor, as_candidate, load
 from localma.candidates import Cached, Pool, from_recipe, needs_trust
-from localma.candidates import http_ as http_module
+from localma.candidates import http as http_module
 from localma.candidates import http_post as http_post_module
-from localma.candidates.http_ import HttpCandidate
+from localma.candidates.http import HttpCandidate
 from localma.candidates.http_json import as_rows, read_predictions
 from localma.candidates.http_post import Patience, _Failure, _retry_after, _wait
 from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
@@ -482,7 +482,7 @@ def test_many_outputs_are_not_too_many(service: Service) -> None:
 HUGE = """
 import resource, sys, time
 import numpy as np
-from localma.candidates.http_ import HttpCandidate
+from localma.candidates.http import HttpCandidate
 from localma.errors import CandidateError
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 began = time.monotonic()

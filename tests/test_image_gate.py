@@ -22,7 +22,6 @@ from localma.backbones import registry  # noqa: E402
 from localma.backbones.augment import Augmentation  # noqa: E402
 from localma.backbones.gate_networks import NetworkSpec  # noqa: E402
 from localma.backbones.images import ImageRows  # noqa: E402
-from localma.candidates.cache import cache_info  # noqa: E402
 from localma.equations import local_average  # noqa: E402
 from localma.errors import (  # noqa: E402
     FileFormatError,
@@ -33,6 +32,7 @@ from localma.errors import (  # noqa: E402
 from localma.gates import ImageGate, Job, Labelled, MLPGate, ShrunkGate  # noqa: E402
 from localma.gates import _feature_cache as feature_cache  # noqa: E402
 from localma.losses import squared_error  # noqa: E402
+from localma.storage.cache import cache_info  # noqa: E402
 from tests.tiny_models import real_data, tiny_body  # noqa: E402
 
 HEAD = MLPGate((8,), n_steps=100)

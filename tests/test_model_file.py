@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 import localma
-from localma import Column, CrossFitted, LocalMAClassifier, LocalMARegressor, array_file
+from localma import Column, CrossFitted, LocalMAClassifier, LocalMARegressor
 from localma.errors import (
     ChangedCandidateError,
     FileFormatError,
@@ -32,6 +32,7 @@ from localma.gates import MLPGate
 from localma.gates._engine import evaluate as evaluate_stack
 from localma.inspection import evaluate
 from localma.losses import Loss, squared_error
+from localma.storage import array_file
 from tests import format_files
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.

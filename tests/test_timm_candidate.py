@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from localma import LocalMAClassifier, as_candidate, load
 from localma.candidates import Pool, from_recipe, needs_trust
-from localma.candidates.timm_ import TimmCandidate
+from localma.candidates.files.timm import TimmCandidate
 from localma.errors import (
     CandidateError,
     FileFormatError,
@@ -383,7 +383,7 @@ timm = import_timm()  # whichever torch the torchvision here was built for
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from localma.candidates.timm_ import TimmCandidate
+from localma.candidates.files.timm import TimmCandidate
 from localma.errors import InvalidInputError
 
 torch.manual_seed(0)
@@ -426,7 +426,7 @@ needs_timm = pytest.mark.skipif(not has_timm(), reason="needs timm, of the extra
 
 BROKEN = """
 import sys
-from localma.candidates.timm_ import TimmCandidate
+from localma.candidates.files.timm import TimmCandidate
 from localma.errors import MissingDependencyError
 try:
     TimmCandidate("resnet18", sys.argv[1])

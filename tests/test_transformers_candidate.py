@@ -17,7 +17,7 @@ from localma import LocalMAClassifier, as_candidate, load
 from localma._torchvision import torchvision_failure
 from localma._transformers import import_transformers, model_folder, quiet
 from localma.candidates import Pool, from_recipe, needs_trust
-from localma.candidates.transformers_ import TransformersCandidate, _limit, _Network
+from localma.candidates.files.transformers import TransformersCandidate, _limit, _Network
 from localma.errors import CandidateError, FileFormatError, InvalidInputError
 from tests.tiny_candidates import write_text_classifier
 from tests.tiny_models import real_data

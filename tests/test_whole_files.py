@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from localma.whole_files import replacing, write_whole
+from localma.storage.whole_files import replacing, write_whole
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="permissions and locks of POSIX")
 
@@ -98,7 +98,7 @@ def test_errors_name_the_file_that_the_user_knows(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from localma.whole_files import replacing
+from localma.storage.whole_files import replacing
 with replacing(Path(sys.argv[1])) as temporary:
     temporary.write_bytes(b"half")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -106,7 +106,7 @@ with replacing(Path(sys.argv[1])) as temporary:
 AT_WORK = """
 import sys
 from pathlib import Path
-from localma.whole_files import replacing
+from localma.storage.whole_files import replacing
 with replacing(Path(sys.argv[1])) as temporary:
     temporary.write_bytes(b"by the slow one")
     print("ready", flush=True)
@@ -115,7 +115,7 @@ with replacing(Path(sys.argv[1])) as temporary:
 WRITES = """
 import sys
 from pathlib import Path
-from localma.whole_files import write_whole
+from localma.storage.whole_files import write_whole
 write_whole(Path(sys.argv[1]), b"new")
 """
 
@@ -144,7 +144,7 @@ def test_a_process_at_work_keeps_its_file(tmp_path: Path) -> None:
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from localma.whole_files import write_whole
+from localma.storage.whole_files import write_whole
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 write_whole(Path(sys.argv[1]), b"x" * 5000)

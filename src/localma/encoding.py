@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from localma.array_file import shown
 from localma.errors import FileFormatError, InvalidInputError
 from localma.frames import missing_column, to_narwhals
+from localma.storage.array_file import shown
 
 Array = NDArray[np.floating]
 

@@ -28,10 +28,8 @@ from sklearn.utils.validation import (
 from localma.arrow_rows import ArrowRows
 from localma.baseline import Baseline
 from localma.candidates import CrossFitted, Pool
-from localma.candidates.given import check_same_index, with_named_classes
-from localma.candidates.labels import as_labels, check_no_label_missing
-from localma.candidates.output_names import OutputNames
-from localma.candidates.outputs import Task
+from localma.candidates.answers import OutputNames, Task, as_labels, check_no_label_missing
+from localma.candidates.bare_predictions import check_same_index, with_named_classes
 from localma.candidates.training_rows import (
     mean_of_moved,
     moved_rows,

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import check_array
 
-from localma.array_file import shown
 from localma.arrow_rows import ArrowRows
 from localma.encoding import TableEncoder
 from localma.errors import FileFormatError, InvalidInputError
@@ -29,6 +28,7 @@ from localma.frames import (
     positions_of,
 )
 from localma.imports import import_name, import_object
+from localma.storage.array_file import shown
 
 Array = NDArray[np.floating]
 

@@ -2,7 +2,7 @@
 
 Arrays hold what was learnt. The description holds everything else: parameters, names, labels, and
 for each candidate a recipe, if it has one. Recipes that run code or open files and addresses are
-followed only if the caller trusts the file. `localma.array_file` is the file itself.
+followed only if the caller trusts the file. `localma.storage.array_file` is the file itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from localma.array_file import ArrayFile, Arrays, Json, read, shown, to_bytes
 from localma.candidates import (
     Candidate,
     CrossFitted,
@@ -28,8 +27,7 @@ from localma.candidates import (
     needs_trust,
     recipe_beside,
 )
-from localma.candidates.labels import as_labels, check_saved_labels
-from localma.candidates.names import check_names
+from localma.candidates.answers import as_labels, check_names, check_saved_labels
 from localma.cautions import WARNINGS, Caution
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
@@ -40,7 +38,8 @@ from localma.gates.base import arrays_below, is_number, simplex_weights
 from localma.losses import Loss, get_loss, is_registered
 from localma.memorised import SampleLosses
 from localma.probes import Recorded, check_candidates
-from localma.whole_files import write_whole
+from localma.storage.array_file import ArrayFile, Arrays, Json, read, shown, to_bytes
+from localma.storage.whole_files import write_whole
 
 ESTIMATORS = {kind.__name__: kind for kind in (LocalMARegressor, LocalMAClassifier)}
 Types = dict[str, tuple[type, ...]]

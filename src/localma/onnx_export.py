@@ -23,7 +23,7 @@ from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate, TorchGate
 from localma.gates._support import POWER, REACH, Fading, Support
-from localma.whole_files import write_whole
+from localma.storage.whole_files import write_whole
 
 OPSET, IR_VERSION = 17, 8
 """Versions of ONNX that runtimes of the last years read."""

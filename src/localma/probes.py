@@ -19,11 +19,11 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.array_file import shown
 from localma.candidates import Pool
 from localma.encoding import FEWEST_ROWS, MOST_LEVELS
 from localma.errors import ChangedCandidateError, FileFormatError
 from localma.frames import column_names, n_rows, take_rows, to_narwhals
+from localma.storage.array_file import shown
 
 Array = NDArray[np.float64]
 

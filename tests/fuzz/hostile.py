@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import localma
-from localma import array_file
 from localma.candidates.infer import KINDS
 from localma.errors import LocalMAError
 from localma.imports import import_object
+from localma.storage import array_file
 from tests.fuzz.artefacts import all_kinds
 
 WATCHED = ("open", "import", "socket.", "os.", "subprocess.", "shutil.", "ctypes.", "urllib.",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from localma import array_file
+from localma.storage import array_file
 
 Random = np.random.Generator
 

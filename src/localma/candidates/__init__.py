@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from localma.candidates.base import Candidate
-from localma.candidates.cache import CacheEntry, cache_info, clean_cache
 from localma.candidates.cached import Cached
 from localma.candidates.column import Column
 from localma.candidates.crossfitted import CrossFitted
 from localma.candidates.estimator import EstimatorCandidate
+from localma.candidates.files.onnx import OnnxCandidate
+from localma.candidates.files.skops import SkopsCandidate
+from localma.candidates.files.timm import TimmCandidate
+from localma.candidates.files.torch import TorchCandidate
+from localma.candidates.files.transformers import TransformersCandidate
 from localma.candidates.function import FunctionCandidate
-from localma.candidates.http_ import HttpCandidate
+from localma.candidates.http import HttpCandidate
 from localma.candidates.infer import as_candidate, from_recipe, needs_trust, recipe_beside
 from localma.candidates.logits import fit_temperature
-from localma.candidates.onnx_ import OnnxCandidate
 from localma.candidates.pool import Pool
-from localma.candidates.skops_ import SkopsCandidate
-from localma.candidates.timm_ import TimmCandidate
-from localma.candidates.torch_ import TorchCandidate
-from localma.candidates.transformers_ import TransformersCandidate
+from localma.storage.cache import CacheEntry, cache_info, clean_cache
 
 __all__ = [
     "CacheEntry",

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import issparse
 
-from localma.candidates.batches import (
-    BatchSize,
-    checked_batch_size,
-    rows_within,
-    working_bytes,
+from localma.candidates.answers import (
+    Array,
+    Classes,
+    Labels,
+    OutputNames,
+    Rows,
+    Table,
+    Task,
+    as_labels,
+    as_prediction,
+    check_not_reordered,
 )
-from localma.candidates.labels import Labels, as_labels
-from localma.candidates.output_names import OutputNames
-from localma.candidates.outputs import Array, Rows, Task, as_prediction, check_not_reordered
 from localma.errors import CandidateError, InvalidInputError, LocalMAError
 from localma.frames import ColumnKey, checked_columns, n_rows, pick_columns, take_rows, unmasked
 from localma.imports import import_name, import_object
@@ -34,6 +39,17 @@ COMMON_FIELDS: FieldTypes = {
     "batch_size": (int, str, type(None)),
 }
 """Fields that the recipes of most kinds have, with their types in JSON."""
+
+BatchSize = int | str | None
+
+AUTO_MEMORY = 256 * 2**20
+"""Bytes that ``batch_size="auto"`` lets a call take beyond the model itself."""
+WORKING_COPIES = 48
+"""What a network holds of a row at once, in sizes of that row, where nobody has measured it."""
+LEAST_ROW_BYTES = 16 * 2**10
+"""A narrow table still meets wide layers: no row is taken to need less."""
+
+_UNITS = {"B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 class RowError(InvalidInputError):
@@ -75,7 +91,7 @@ class Candidate(ABC):
         self,
         *,
         inputs: Inputs = None,
-        classes: Any = None,
+        classes: Classes | None = None,
         cost: float = 1.0,
         batch_size: BatchSize = None,
     ) -> None:
@@ -85,7 +101,7 @@ class Candidate(ABC):
         self.batch_size = checked_batch_size(batch_size)
 
     @abstractmethod
-    def _answer(self, X: Any, task: Task) -> Any:
+    def _answer(self, X: Table, task: Task) -> Any:
         """What the model says about these inputs, unchecked."""
 
     @property
@@ -122,7 +138,7 @@ class Candidate(ABC):
         """The file or address that the model comes from, for errors; None if it has none."""
         return None
 
-    def _row_bytes(self, X: Any) -> int:
+    def _row_bytes(self, X: Table) -> int:
         """Memory that a row takes while the model answers; X holds the first row as it sees it."""
         return working_bytes(X)
 
@@ -130,17 +146,17 @@ class Candidate(ABC):
         """The candidate without a cache around it."""
         return self
 
-    def expand(self, name: str, X: Any) -> list[tuple[str, Candidate]]:
+    def expand(self, name: str, X: Table) -> list[tuple[str, Candidate]]:
         """The candidates that it stands for, once X is known: itself, unless it is a glob."""
         return [(name, self)]
 
-    def picks_own_columns(self, X: Any) -> bool:
+    def picks_own_columns(self, X: Table) -> bool:
         """Whether it states its own inputs; others do not see the prediction columns of X."""
         return self.inputs is not None
 
     def predict(
         self,
-        X: Any,
+        X: Table,
         task: Task,
         *,
         name: str | None = None,
@@ -170,7 +186,7 @@ class Candidate(ABC):
 
     def in_batches(
         self,
-        X: Any,
+        X: Table,
         task: Task,
         *,
         name: str,
@@ -209,7 +225,7 @@ class Candidate(ABC):
 
     def _predict_batch(
         self,
-        X: Any,
+        X: Table,
         task: Task,
         name: str,
         rows: Rows | None,
@@ -233,7 +249,7 @@ class Candidate(ABC):
                 _with_source(str(error), self), candidate=name, rows=error.rows
             ) from error
 
-    def _rows_within(self, amount: str, X: Any, name: str, rows: Rows | None) -> int:
+    def _rows_within(self, amount: str, X: Table, name: str, rows: Rows | None) -> int:
         first = take_rows(X, slice(0, 1))
         try:
             return rows_within(amount, self._row_bytes(self.select(first)))
@@ -241,7 +257,7 @@ class Candidate(ABC):
             raise self._failure(error, name, first, rows) from error
 
     def _failure(
-        self, error: Exception, name: str, X: Any, rows: Rows | None, of: str = ""
+        self, error: Exception, name: str, X: Table, rows: Rows | None, of: str = ""
     ) -> CandidateError:
         """What the user is told: which candidate, which rows, and from which file."""
         if isinstance(error, RowError):
@@ -260,7 +276,7 @@ class Candidate(ABC):
             )
         return CandidateError(_with_source(text, self), candidate=name)
 
-    def select(self, X: Any) -> Any:
+    def select(self, X: Table) -> Any:
         """The part of X that the model gets; X itself where no inputs are stated."""
         if self.inputs is None:
             return X
@@ -342,3 +358,82 @@ def _checked_cost(cost: float) -> float:
     if not isinstance(cost, int | float | np.number) or not isfinite(cost) or cost < 0:
         raise InvalidInputError(f"cost must be a finite number, zero or more; received {cost!r}.")
     return float(cost)
+
+
+# Rows per call: a number, all of them, or what an amount of memory allows.
+
+
+def checked_batch_size(batch_size: Any) -> BatchSize:
+    """Refuse what is neither None, a whole number, "auto" nor an amount of memory.
+
+    >>> checked_batch_size("512 MiB")
+    '512 MiB'
+    """
+    if batch_size is None:
+        return None
+    if isinstance(batch_size, str):
+        memory_bytes(batch_size)
+        return batch_size
+    whole = isinstance(batch_size, int | np.integer) and not isinstance(batch_size, bool)
+    if not whole or batch_size < 1:
+        raise InvalidInputError(
+            f"batch_size must be None or a whole number, one or more; received {batch_size!r}. "
+            "Or 'auto', or an amount of memory such as '256 MiB', which sets the number of rows."
+        )
+    return int(batch_size)
+
+
+def memory_bytes(amount: str) -> int:
+    """An amount of memory in bytes.
+
+    >>> memory_bytes("1.5 KiB"), memory_bytes("auto") == AUTO_MEMORY
+    (1536, True)
+    """
+    if amount == "auto":
+        return AUTO_MEMORY
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", amount)
+    unit = _UNITS.get(match[2].upper()) if match else None
+    size = int(float(match[1]) * unit) if match and unit else 0
+    if size < 1:
+        raise InvalidInputError(
+            "A batch_size in words is 'auto' or an amount of memory such as '256 MiB' or '2 GB'; "
+            f"received {amount!r}."
+        )
+    return size
+
+
+def rows_within(amount: str, row_bytes: int) -> int:
+    """Rows to a call so that it stays within an amount of memory, at least one.
+
+    >>> rows_within("1 MiB", 16 * 1024), rows_within("1 KiB", 16 * 1024)
+    (64, 1)
+    """
+    return max(1, memory_bytes(amount) // max(1, row_bytes))
+
+
+def working_bytes(*inputs: Any) -> int:
+    """Guess from its inputs what a row takes while a network answers.
+
+    The guess depends on them alone, so that the same rows always make the same batches.
+
+    >>> working_bytes(np.zeros((5, 3, 32, 32), dtype=np.float32)) == 48 * 3 * 32 * 32 * 4
+    True
+    """
+    return max(LEAST_ROW_BYTES, WORKING_COPIES * sum(input_row_bytes(X) for X in inputs))
+
+
+def input_row_bytes(X: Table) -> int:
+    """Bytes of the first row of X, whatever X is.
+
+    >>> input_row_bytes(np.zeros((5, 3))), input_row_bytes(["four", "a longer text"])
+    (24, 4)
+    """
+    first = take_rows(X, slice(0, 1))
+    shape = getattr(first, "shape", None)
+    if issparse(first) or (shape and not isinstance(getattr(first, "nbytes", None), int)):
+        return 8 * prod(first.shape)
+    if isinstance(first, list | tuple):
+        first = first[0]
+    if isinstance(first, str | bytes):
+        return len(first)
+    return int(getattr(first, "nbytes", 8))

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from localma.candidates.answers import Classes, Table, Task, check_saved_labels
 from localma.candidates.base import Candidate, FieldTypes, Recipe
-from localma.candidates.labels import check_saved_labels
-from localma.candidates.outputs import Task
 from localma.errors import InvalidInputError
 from localma.frames import (
     ColumnKey,
@@ -57,7 +56,7 @@ class Column(Candidate):
         self,
         columns: ColumnKey | Sequence[ColumnKey] | Mapping[Any, ColumnKey],
         *,
-        classes: Any = None,
+        classes: Classes | None = None,
         cost: float = 1.0,
     ) -> None:
         if isinstance(columns, Mapping):
@@ -66,13 +65,14 @@ class Column(Candidate):
                     "A Column that maps class labels to columns takes no classes=; "
                     f"received classes={classes!r}."
                 )
-            columns, classes = list(columns.values()), list(columns)
+            labels: list[Any] = list(columns)
+            columns, classes = list(columns.values()), labels
         self.columns = _checked_columns(columns)
         super().__init__(classes=classes, cost=cost)
         self.is_glob = len(self.columns) == 1 and _has_wildcard(self.columns[0])
         _check_classes(self.columns, self.classes)
 
-    def _answer(self, X: Any, task: Task) -> Any:
+    def _answer(self, X: Table, task: Task) -> Any:
         if self.is_glob and self.columns[0] not in (column_names(X) or ()):
             raise InvalidInputError(
                 f"Column({self.columns[0]!r}) is a glob, which stands for one candidate per "
@@ -104,7 +104,7 @@ class Column(Candidate):
                 "does not have: leave out classes=, or use LocalMAClassifier."
             )
 
-    def expand(self, name: str, X: Any) -> list[tuple[str, Candidate]]:
+    def expand(self, name: str, X: Table) -> list[tuple[str, Candidate]]:
         """One candidate per column of X that the glob matches, under the column's name."""
         if not self.is_glob:
             return [(name, self)]
@@ -121,7 +121,7 @@ class Column(Candidate):
             raise missing_column(pattern, names)
         return [(n, Column(n, classes=self.classes, cost=self.cost)) for n in found]
 
-    def picks_own_columns(self, X: Any) -> bool:
+    def picks_own_columns(self, X: Table) -> bool:
         """Always: these are the prediction columns themselves."""
         return True
 

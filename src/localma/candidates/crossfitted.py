@@ -14,11 +14,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
 
+from localma.candidates.answers import Array, OutputNames, Table, Task, align, places_of
 from localma.candidates.base import Candidate, Inputs
 from localma.candidates.estimator import EstimatorCandidate, has_sklearn_tags, refuse_classifier
-from localma.candidates.labels import align, places_of
-from localma.candidates.output_names import OutputNames
-from localma.candidates.outputs import Array, Task
 from localma.errors import CandidateError, InvalidInputError
 from localma.folds import make_folds
 from localma.frames import n_rows, take_rows
@@ -63,7 +61,7 @@ class CrossFitted(Candidate):
         self.estimator = estimator
         self.cv = cv
 
-    def _answer(self, X: Any, task: Task) -> NoReturn:
+    def _answer(self, X: Table, task: Task) -> NoReturn:
         raise InvalidInputError("a CrossFitted predicts only after it was fitted on the sample.")
 
     @property
@@ -86,7 +84,7 @@ class CrossFitted(Candidate):
 
     def fit_out_of_fold(
         self,
-        X: Any,
+        X: Table,
         y: Any,
         *,
         task: Task,
@@ -150,7 +148,7 @@ class CrossFitted(Candidate):
         return candidate, predictions, covered
 
     def _fitted(
-        self, estimator: Any, X: Any, y: Any, sample_weight: Any, name: str, where: str
+        self, estimator: Any, X: Table, y: Any, sample_weight: Any, name: str, where: str
     ) -> Any:
         argument = None if sample_weight is None else weight_argument(estimator)
         weights = {} if argument is None else {argument: sample_weight}
@@ -192,7 +190,7 @@ def _requests_weight(estimator: Any) -> bool:
 def _predict_fold(
     model: Any,
     candidate: EstimatorCandidate,
-    X: Any,
+    X: Table,
     task: Task,
     name: str,
     outputs: OutputNames,

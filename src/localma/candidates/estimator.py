@@ -11,10 +11,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from localma.candidates.base import Candidate, Inputs
-from localma.candidates.batches import BatchSize
-from localma.candidates.labels import Labels, as_labels
-from localma.candidates.outputs import Array, Task
+from localma.candidates.answers import Array, Classes, Labels, Table, Task, as_labels
+from localma.candidates.base import BatchSize, Candidate, Inputs
 from localma.errors import InvalidInputError
 from localma.frames import column_names, pick_columns
 
@@ -51,7 +49,7 @@ class EstimatorCandidate(Candidate):
         model: Any,
         *,
         inputs: Inputs = None,
-        classes: Any = None,
+        classes: Classes | None = None,
         cost: float = 1.0,
         batch_size: BatchSize = None,
     ) -> None:
@@ -67,7 +65,7 @@ class EstimatorCandidate(Candidate):
         self._feature_names = None if names is None else list(names)
         _check_renaming(self.classes, own, model)
 
-    def _answer(self, X: Any, task: Task) -> Any:
+    def _answer(self, X: Table, task: Task) -> Any:
         if task == "regression":
             return self.model.predict(X)
         if self._has_probabilities:
@@ -78,7 +76,7 @@ class EstimatorCandidate(Candidate):
             return predicted
         return one_hot(predicted, self._own_classes)
 
-    def select(self, X: Any) -> Any:
+    def select(self, X: Table) -> Any:
         """The inputs stated; of a data frame, the columns that the estimator was fitted on."""
         X = super().select(X)
         if self._feature_names is None:
@@ -108,7 +106,7 @@ class EstimatorCandidate(Candidate):
                 "that returns probabilities, as_candidate(function, classes=['no', 'yes'])."
             )
 
-    def picks_own_columns(self, X: Any) -> bool:
+    def picks_own_columns(self, X: Table) -> bool:
         """Whether inputs are stated or the estimator knows its columns by name."""
         if self.inputs is not None:
             return True

@@ -6,16 +6,16 @@ from collections.abc import Callable, Hashable
 from inspect import ismethod
 from typing import Any, ClassVar
 
+from localma.candidates.answers import Classes, Table, Task
 from localma.candidates.base import (
     COMMON_FIELDS,
+    BatchSize,
     Candidate,
     FieldTypes,
     Inputs,
     Recipe,
     common_options,
 )
-from localma.candidates.batches import BatchSize
-from localma.candidates.outputs import Task
 from localma.errors import InvalidInputError
 from localma.imports import import_name, import_object
 
@@ -42,7 +42,7 @@ class FunctionCandidate(Candidate):
         function: Callable[[Any], Any],
         *,
         inputs: Inputs = None,
-        classes: Any = None,
+        classes: Classes | None = None,
         cost: float = 1.0,
         batch_size: BatchSize = None,
     ) -> None:
@@ -53,7 +53,7 @@ class FunctionCandidate(Candidate):
             )
         self.function = function
 
-    def _answer(self, X: Any, task: Task) -> Any:
+    def _answer(self, X: Table, task: Task) -> Any:
         return self.function(X)
 
     @property

@@ -7,24 +7,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from localma.array_file import shown
-from localma.candidates.base import Candidate, Inputs, Recipe
-from localma.candidates.batches import BatchSize
+from localma.candidates.answers import Classes
+from localma.candidates.base import BatchSize, Candidate, Inputs, Recipe
 from localma.candidates.estimator import EstimatorCandidate
-from localma.candidates.files import beside, found_beside
 from localma.candidates.function import FunctionCandidate
 from localma.errors import FileFormatError, InvalidInputError
 from localma.imports import import_object
+from localma.storage.array_file import shown
+from localma.storage.fingerprints import beside, found_beside
 
 KINDS = {
     "column": "localma.candidates.column:Column",
     "function": "localma.candidates.function:FunctionCandidate",
-    "http": "localma.candidates.http_:HttpCandidate",
-    "onnx": "localma.candidates.onnx_:OnnxCandidate",
-    "skops": "localma.candidates.skops_:SkopsCandidate",
-    "timm": "localma.candidates.timm_:TimmCandidate",
-    "torch": "localma.candidates.torch_:TorchCandidate",
-    "transformers": "localma.candidates.transformers_:TransformersCandidate",
+    "http": "localma.candidates.http:HttpCandidate",
+    "onnx": "localma.candidates.files.onnx:OnnxCandidate",
+    "skops": "localma.candidates.files.skops:SkopsCandidate",
+    "timm": "localma.candidates.files.timm:TimmCandidate",
+    "torch": "localma.candidates.files.torch:TorchCandidate",
+    "transformers": "localma.candidates.files.transformers:TransformersCandidate",
 }
 """Where the kinds are that have recipes: imported when one is asked for, and not before."""
 
@@ -52,7 +52,7 @@ def as_candidate(
     model: Any,
     *,
     inputs: Inputs = None,
-    classes: Any = None,
+    classes: Classes | None = None,
     cost: float = 1.0,
     batch_size: BatchSize = None,
 ) -> Candidate:

@@ -14,17 +14,16 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, softmax
 
+from localma.candidates.answers import Array, Classes, Table, Task, listed
 from localma.candidates.base import (
     COMMON_FIELDS,
+    BatchSize,
     Candidate,
     FieldTypes,
     Inputs,
     Recipe,
     common_options,
 )
-from localma.candidates.batches import BatchSize
-from localma.candidates.labels import listed
-from localma.candidates.outputs import Array, Task
 from localma.errors import InvalidInputError
 from localma.frames import without_mask
 
@@ -66,7 +65,7 @@ class LogitsCandidate(Candidate):
         activation: Activation | None = None,
         temperature: float = 1.0,
         inputs: Inputs = None,
-        classes: Any = None,
+        classes: Classes | None = None,
         cost: float = 1.0,
         batch_size: BatchSize = "auto",
     ) -> None:
@@ -74,14 +73,14 @@ class LogitsCandidate(Candidate):
         self.activation, self.temperature = _checked_activation(activation, temperature)
 
     @abstractmethod
-    def _outputs(self, X: Any, task: Task) -> Any:
+    def _outputs(self, X: Table, task: Task) -> Any:
         """What the network returns for these inputs: (n,), (n, 1) or (n, K)."""
 
     @abstractmethod
     def _network_identity(self) -> object:
         """Equal for two candidates that hold the very same network."""
 
-    def _answer(self, X: Any, task: Task) -> Any:
+    def _answer(self, X: Table, task: Task) -> Any:
         outputs = self._outputs(X, task)
         if self.activation is None:
             return outputs
@@ -106,7 +105,7 @@ class LogitsCandidate(Candidate):
                 "does not have: leave out classes=, or use LocalMAClassifier."
             )
 
-    def calibrated(self, X: Any, y: Any) -> Self:
+    def calibrated(self, X: Table, y: Any) -> Self:
         """Fit the temperature on labelled rows that the network was not trained on.
 
         Parameters

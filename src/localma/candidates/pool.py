@@ -8,24 +8,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.candidates.base import Candidate
-from localma.candidates.column import Column
-from localma.candidates.crossfitted import Covered, CrossFitted
-from localma.candidates.given import read_predictions
-from localma.candidates.infer import as_candidate
-from localma.candidates.labels import (
+from localma.candidates.answers import (
+    Array,
     Labels,
+    OutputNames,
+    Rows,
+    Table,
+    Task,
     align,
     are_numbers_from_zero,
+    check_names,
+    check_task_name,
     listed,
+    made_unique,
     places_of,
+    stacked,
     union_of_classes,
     unknown_classes,
     warn_unknown_classes,
 )
-from localma.candidates.names import check_names, made_unique
-from localma.candidates.output_names import OutputNames
-from localma.candidates.outputs import Array, Rows, Task, check_task_name, stacked
+from localma.candidates.bare_predictions import read_predictions
+from localma.candidates.base import Candidate
+from localma.candidates.column import Column
+from localma.candidates.crossfitted import Covered, CrossFitted
+from localma.candidates.infer import as_candidate
 from localma.errors import InvalidInputError, unknown_name
 from localma.folds import make_folds
 from localma.frames import (
@@ -98,14 +104,14 @@ class Pool:
         """Whether some candidate is still to be fitted on the sample."""
         return any(isinstance(candidate, CrossFitted) for candidate in self.candidates)
 
-    def expand(self, X: Any) -> Pool:
+    def expand(self, X: Table) -> Pool:
         """Replace each glob by the columns of X that it matches."""
         if not any(isinstance(c, Column) and c.is_glob for c in self.candidates):
             return self
         pairs = [pair for name, c in self._items() for pair in c.expand(name, X)]
         return Pool(pairs, task=self.task)
 
-    def prediction_columns(self, X: Any) -> set[ColumnKey]:
+    def prediction_columns(self, X: Table) -> set[ColumnKey]:
         """The columns of X that hold predictions: names where they are strings, else positions."""
         held = [key for c in self.candidates if isinstance(c, Column) for key in c.columns]
         positions, names = positions_of(X, held), column_names(X)
@@ -115,7 +121,7 @@ class Pool:
 
     def fit(
         self,
-        X: Any,
+        X: Table,
         y: Any,
         *,
         cv: Any = None,
@@ -182,7 +188,7 @@ class Pool:
 
     def predict(
         self,
-        X: Any,
+        X: Table,
         *,
         only: Any = None,
         given: Mapping[str, Array] | None = None,
@@ -232,7 +238,7 @@ class Pool:
 
     def _answers(
         self,
-        X: Any,
+        X: Table,
         mask: Mask | None,
         given: Mapping[str, Array],
         outputs: OutputNames,
@@ -250,7 +256,7 @@ class Pool:
     def _items(self) -> Iterable[tuple[str, Candidate]]:
         return zip(self.names, self.candidates, strict=True)
 
-    def _seen_by_each(self, X: Any) -> Iterator[tuple[str, Candidate, Any]]:
+    def _seen_by_each(self, X: Table) -> Iterator[tuple[str, Candidate, Any]]:
         """Each candidate with what it may see: all of X, or X without the prediction columns."""
         others = None if self._has_columns else X
         for name, candidate in self._items():
@@ -354,7 +360,7 @@ def _refuse_one_twice(names: Sequence[str], candidates: Sequence[Candidate]) -> 
 
 def _ask(
     candidate: Candidate,
-    X: Any,
+    X: Table,
     task: Task,
     name: str,
     mask: Mask | None,

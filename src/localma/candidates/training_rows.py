@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
+from localma.candidates.answers import Array, OutputNames, Table
 from localma.candidates.base import Candidate
 from localma.candidates.estimator import EstimatorCandidate
 from localma.candidates.function import FunctionCandidate
-from localma.candidates.output_names import OutputNames
-from localma.candidates.outputs import Array
 from localma.candidates.pool import Pool
 from localma.frames import column_names, dense, n_rows, take_rows, to_narwhals
 
@@ -51,7 +50,7 @@ PROBE_ROWS, PROBE_SECONDS = 10, 0.1
 """A candidate that takes longer for so few rows is too slow, or too costly, to be asked more."""
 
 
-def recognised_rows(candidate: Candidate, X: Any) -> int | None:
+def recognised_rows(candidate: Candidate, X: Table) -> int | None:
     """Count the rows of X that a fitted estimator was evidently trained on; None if unknown.
 
     Models that store training rows (neighbours, Gaussian processes, kernel machines) are searched
@@ -74,7 +73,7 @@ def recognised_rows(candidate: Candidate, X: Any) -> int | None:
         return None
 
 
-def _recognised(model: Any, X: Any) -> int | None:
+def _recognised(model: Any, X: Table) -> int | None:
     model, X = _last_model(model, X)
     values = dense(X).astype(np.float64)
     stored = next((getattr(model, name) for name in STORED_ROWS if hasattr(model, name)), None)
@@ -83,7 +82,7 @@ def _recognised(model: Any, X: Any) -> int | None:
     return len(values) if _fills_leaves_alike(model, values) else None
 
 
-def _last_model(model: Any, X: Any) -> tuple[Any, Any]:
+def _last_model(model: Any, X: Table) -> tuple[Any, Any]:
     """The model inside of pipelines, searches and wrappers, and X as that model gets it."""
     if isinstance(model, Pipeline):
         before = model[:-1].transform(X) if len(model) > 1 else X
@@ -173,7 +172,7 @@ def _is_quick(pool: Pool, name: str, moved: Any, outputs: OutputNames) -> bool:
     return perf_counter() - start <= PROBE_SECONDS
 
 
-def moved_rows(X: Any, rows: Rows, steps: float = 1.0) -> Any:
+def moved_rows(X: Table, rows: Rows, steps: float = 1.0) -> Any:
     """Some rows of a table, each moved a little in 2 * PAIRS ways, one way after the other.
 
     Directions come in pairs, forwards and backwards, so that what a smooth model gains on the one
@@ -205,7 +204,7 @@ def moved_rows(X: Any, rows: Rows, steps: float = 1.0) -> Any:
     return frame.to_native()
 
 
-def _steps(X: Any, rows: Rows) -> dict[int, Array]:
+def _steps(X: Table, rows: Rows) -> dict[int, Array]:
     """How far each row moves, by the position of the column: (m,) for each that can move."""
     if isinstance(X, np.ndarray):
         if X.ndim != 2 or X.dtype.kind != "f":
@@ -218,7 +217,7 @@ def _steps(X: Any, rows: Rows) -> dict[int, Array]:
     return {k: length for k, length in lengths.items() if length is not None}
 
 
-def _fractional_columns(X: Any) -> dict[int, Array]:
+def _fractional_columns(X: Table) -> dict[int, Array]:
     names = column_names(X)
     if names is None or not all(isinstance(name, str) for name in names):
         return {}

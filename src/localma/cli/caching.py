@@ -6,9 +6,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
-from localma.candidates.cache import cache_info, clean_cache, default_folder
 from localma.cli.app import AsJson, typer, wrong_call
 from localma.cli.showing import print_json, say, show_table
+from localma.storage.cache import cache_info, clean_cache, default_folder
 
 
 def cache(

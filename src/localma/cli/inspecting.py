@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from localma.array_file import ArrayFile
 from localma.candidates import needs_trust
 from localma.cli.app import AsJson, ModelFile
 from localma.cli.showing import print_json
 from localma.errors import FileFormatError
 from localma.model_file import inspect as read_description
+from localma.storage.array_file import ArrayFile
 from localma.wording import printable
 
 MOST_NAMES = 20

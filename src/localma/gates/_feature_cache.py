@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.candidates.cache import Shelf
 from localma.progress import track
+from localma.storage.cache import Shelf
 
 Float32 = NDArray[np.float32]
 

@@ -13,9 +13,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.candidates.cache import MAX_BYTES, Shelf
 from localma.errors import InvalidInputError
 from localma.gates._feature_cache import FeatureCache
+from localma.storage.cache import MAX_BYTES, Shelf
 
 if TYPE_CHECKING:
     from torch import nn

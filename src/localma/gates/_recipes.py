@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from localma.array_file import shown
-from localma.candidates.files import beside, found_beside
 from localma.errors import FileFormatError, InvalidInputError, UntrustedFileError
 from localma.gates.base import Gate
 from localma.imports import import_name, import_object
+from localma.storage.array_file import shown
+from localma.storage.fingerprints import beside, found_beside
 
 Recipe = dict[str, Any]
 Arrays = dict[str, NDArray[Any]]

@@ -16,8 +16,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from localma._transformers import import_transformers, model_folder, quiet
-from localma.candidates.files import fingerprint
 from localma.errors import InvalidInputError
+from localma.storage.fingerprints import fingerprint
 
 WEIGHTS = ("*.safetensors",)
 SETTINGS = ("*.json", "*.txt", "*.model")

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from localma.errors import FileFormatError
-from localma.whole_files import write_whole
+from localma.storage.whole_files import write_whole
 
 
 @dataclass(frozen=True)

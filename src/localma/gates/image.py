@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma._optional import optional
-from localma.candidates.files import fingerprint
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates._encoded import Array, Arrays, EncodedGate
 from localma.gates._frozen import FrozenFeatures
 from localma.gates.base import Gate, Rules, arrays_below, check_rules, is_count, is_number
 from localma.gates.labelled import Labelled
 from localma.gates.module import TorchGate
+from localma.storage.fingerprints import fingerprint
 
 if TYPE_CHECKING:
     from localma.backbones.augment import Augmentation

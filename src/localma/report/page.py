@@ -31,7 +31,7 @@ from localma.report.rows import rows
 from localma.report.styles import MARKS, Styles, palette
 from localma.report.trust import importance, regions
 from localma.report.weight_map import weight_map
-from localma.whole_files import write_whole
+from localma.storage.whole_files import write_whole
 
 TITLE = "Who is trusted where"
 FOLDER = Path(__file__).parent

@@ -18,6 +18,7 @@ from weakref import finalize
 
 from localma._optional import optional
 from localma.errors import InvalidInputError
+from localma.storage.whole_files import replacing
 from localma.tables.columns import BadCellError, Known, TextColumns
 from localma.tables.excel import SheetWriter, as_column, read_sheet
 from localma.tables.formats import NAMES, named_format, real_format
@@ -25,7 +26,6 @@ from localma.tables.formulas import without_formulas
 from localma.tables.remarks import Remark, TableFileError
 from localma.tables.text import Layout, TextOptions, not_encoded
 from localma.tables.unpacking import arrow_stream, bounded_lines, opened
-from localma.whole_files import replacing
 
 pa: Any = optional("pyarrow", extra="cli")
 pc: Any = optional("pyarrow.compute", extra="cli")

@@ -26,9 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from localma.candidates.files import fingerprint
 from localma.errors import InvalidInputError
-from localma.frames import n_rows
+from localma.storage.fingerprints import fingerprint
 
 Keys = NDArray[np.uint64]
 Words = NDArray[np.uint32]
@@ -134,7 +133,7 @@ def _words(X: Any) -> tuple[str, list[Words]]:
         frame = frame.to_frame()
     if isinstance(frame, nw.DataFrame):
         return _frame_words(frame, type(X).__module__.partition(".")[0])
-    return "objects", [_digests(_encoded(X[row]) for row in range(n_rows(X)))]
+    return "objects", [_digests(_encoded(X[row]) for row in range(len(X)))]
 
 
 def _sparse_rows(X: Any) -> Iterator[bytes]:

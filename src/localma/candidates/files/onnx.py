@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localma._optional import optional
-from localma.candidates.base import FieldTypes, Inputs, Recipe
-from localma.candidates.batches import BatchSize, working_bytes
+from localma.candidates.answers import Classes, Labels, Table, Task, as_labels
+from localma.candidates.base import BatchSize, FieldTypes, Inputs, Recipe, working_bytes
 from localma.candidates.estimator import one_hot
-from localma.candidates.files import ModelFile, PathLike
-from localma.candidates.fixed_batches import in_fixed_batches
-from localma.candidates.labels import Labels, as_labels
+from localma.candidates.files.base import ModelFile, PathLike, PerProcess, in_fixed_batches
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
-from localma.candidates.onnx_graph import onnx_facts
-from localma.candidates.outputs import Task
-from localma.candidates.per_process import PerProcess
 from localma.errors import InvalidInputError, unknown_name
 from localma.frames import column_names, column_values, dense, n_rows, pick_columns
 from localma.imports import import_name, import_object
+from localma.storage.fingerprints import file_state
 
 DTYPES: dict[str, Any] = {
     "tensor(float16)": np.float16,
@@ -89,7 +87,7 @@ class OnnxCandidate(LogitsCandidate):
         path: PathLike | ModelFile,
         *,
         output: str | None = None,
-        classes: Any = None,
+        classes: Classes | None = None,
         activation: Activation | None = None,
         temperature: float = 1.0,
         preprocess: Callable[[Any], Any] | None = None,
@@ -108,7 +106,7 @@ class OnnxCandidate(LogitsCandidate):
         )
         optional("onnxruntime", extra="onnx")
         self.file = path if isinstance(path, ModelFile) else ModelFile(path)
-        self._file_classes = _class_labels(self.file)
+        self._file_classes = class_labels(self.file.path)
         if self.classes is None:
             self.classes = self._file_classes
         self.output, self.preprocess = output, preprocess
@@ -128,14 +126,14 @@ class OnnxCandidate(LogitsCandidate):
     def _network_identity(self) -> object:
         return self.file.path, self.output, self.preprocess
 
-    def _feed(self, X: Any) -> Feed:
+    def _feed(self, X: Table) -> Feed:
         rows = X if self.preprocess is None else self.preprocess(X)
         return _feed(rows, self._session.get().get_inputs())
 
-    def _row_bytes(self, X: Any) -> int:
+    def _row_bytes(self, X: Table) -> int:
         return working_bytes(*self._feed(X).values())
 
-    def _outputs(self, X: Any, task: Task) -> Any:
+    def _outputs(self, X: Table, task: Task) -> Any:
         session, feed = self._session.get(), self._feed(X)
         output = _chosen_output(self.output, session.get_outputs())
         classes = self._written_classes() if task == "classification" else None
@@ -191,11 +189,6 @@ class OnnxCandidate(LogitsCandidate):
         )
 
 
-def _class_labels(file: ModelFile) -> Labels | None:
-    labels = onnx_facts(file.path).class_labels
-    return None if labels is None else as_labels(labels)
-
-
 def _session(file: ModelFile, providers: list[str]) -> Any:
     runtime, path = optional("onnxruntime", extra="onnx"), file.check()
     options = runtime.SessionOptions()
@@ -212,7 +205,7 @@ def _session(file: ModelFile, providers: list[str]) -> Any:
 # Inputs.
 
 
-def _feed(X: Any, taken: Sequence[Any]) -> Feed:
+def _feed(X: Table, taken: Sequence[Any]) -> Feed:
     """What onnxruntime is given: an array of the right type for each input of the file."""
     if not isinstance(X, Mapping):
         X = {taken[0].name: X} if len(taken) == 1 else _columns_of_inputs(X, taken)
@@ -343,3 +336,92 @@ def _by_class(rows: list[Any], classes: Labels | None) -> NDArray[Any]:
     labels = own if classes is None else classes.tolist()
     order = labels if set(labels) == set(own) else own
     return np.array([[row[label] for label in order] for row in rows], dtype=np.float64)
+
+
+ClassLabels = tuple[str, ...] | tuple[int, ...]
+
+LABEL_ATTRIBUTES = ("classlabels_strings", "classlabels_int64s", "classlabels_ints")
+"""Attributes of ZipMap, TreeEnsembleClassifier, LinearClassifier and SVMClassifier."""
+CHANGE_NO_LABEL = ("Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
+"""Operators that converters put between the labels and the output."""
+
+
+def class_labels(path: Path) -> Labels | None:
+    """Read the class labels that an ONNX file states: (K,).
+
+    None if it states none, and if the package onnx is not installed.
+    """
+    if find_spec("onnx") is None:
+        return None
+    labels = _read(str(path), file_state(path))
+    if labels is None:
+        return None
+    return as_labels(labels)
+
+
+@lru_cache(maxsize=1024)
+def _read(path: str, state: tuple[int, ...]) -> ClassLabels | None:
+    onnx = optional("onnx", extra="onnx")
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+    except Exception:  # onnxruntime refuses a damaged file later, with a better message
+        return None
+    return _class_labels(graph, onnx)
+
+
+def _class_labels(graph: Any, onnx: Any) -> ClassLabels | None:
+    """Labels behind the first output that consists of labels, or of dicts from label to number.
+
+    Inside an ensemble there may be other classifiers, which number their labels, so only what an
+    output consists of counts.
+    """
+    made_by = {output: node for node in graph.node for output in node.output}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for output in graph.output:
+        if _may_hold_labels(output, onnx.TensorProto):
+            labels = _labels_behind(output.name, made_by, constants, onnx)
+            if labels is not None and len(set(labels)) == len(labels) > 0:
+                return labels
+    return None
+
+
+def _may_hold_labels(output: Any, types: Any) -> bool:
+    if output.type.WhichOneof("value") != "tensor_type":
+        return True
+    return output.type.tensor_type.elem_type in (types.STRING, types.INT64, types.INT32)
+
+
+def _labels_behind(
+    output: str, made_by: Mapping[str, Any], constants: Mapping[str, Any], onnx: Any
+) -> ClassLabels | None:
+    node = made_by.get(output)
+    while node is not None and node.op_type in CHANGE_NO_LABEL:
+        node = made_by.get(node.input[0])
+    if node is None:
+        return None
+    if node.op_type == "ArrayFeatureExtractor":  # picks the label by the largest probability
+        return _constant_labels(constants.get(node.input[0]), onnx)
+    attributes = {attribute.name: attribute for attribute in node.attribute}
+    stated = [attributes[name] for name in LABEL_ATTRIBUTES if name in attributes]
+    return _attribute_labels(stated[0]) if stated else None
+
+
+def _attribute_labels(attribute: Any) -> ClassLabels:
+    if attribute.strings:
+        return tuple(_text(label) for label in attribute.strings)
+    return tuple(int(label) for label in attribute.ints)
+
+
+def _constant_labels(tensor: Any, onnx: Any) -> ClassLabels | None:
+    if tensor is None:
+        return None
+    values = onnx.numpy_helper.to_array(tensor).ravel()
+    if values.dtype.kind in "iu":
+        return tuple(values.tolist())
+    if tensor.data_type == onnx.TensorProto.STRING:
+        return tuple(_text(label) for label in values.tolist())
+    return None
+
+
+def _text(label: str | bytes) -> str:
+    return label.decode("utf-8", "replace") if isinstance(label, bytes) else label

@@ -18,8 +18,15 @@ from zlib import crc32
 import numpy as np
 
 from localma._threads import thread_pool
-from localma.candidates.base import FieldTypes, Inputs, Recipe, common_options, listed_rows
-from localma.candidates.batches import BatchSize
+from localma.candidates.answers import Array, Classes, Rows, Table, Task
+from localma.candidates.base import (
+    BatchSize,
+    FieldTypes,
+    Inputs,
+    Recipe,
+    common_options,
+    listed_rows,
+)
 from localma.candidates.http_json import (
     FORMATS,
     LOOPBACK,
@@ -31,7 +38,6 @@ from localma.candidates.http_json import (
     read_predictions,
 )
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate
-from localma.candidates.outputs import Array, Rows, Task
 from localma.errors import CandidateError, InvalidInputError, LocalMAError, unknown_name
 from localma.frames import n_rows
 from localma.imports import import_name, import_object
@@ -140,7 +146,7 @@ class HttpCandidate(LogitsCandidate):
         activation: Activation | None = None,
         temperature: float = 1.0,
         inputs: Inputs = None,
-        classes: Any = None,
+        classes: Classes | None = None,
         cost: float = 1.0,
         batch_size: BatchSize = 256,
     ) -> None:
@@ -178,7 +184,7 @@ class HttpCandidate(LogitsCandidate):
         converters = tuple(_name_or_id(f) for f in (self.request, self.response))
         return self.url, self.format, converters, tuple(sorted(self.headers_from_env.items()))
 
-    def _outputs(self, X: Any, task: Task) -> Array:
+    def _outputs(self, X: Table, task: Task) -> Array:
         # The client of the standard library is imported by those who need it only.
         from localma.candidates.http_post import Patience, post
 
@@ -206,7 +212,7 @@ class HttpCandidate(LogitsCandidate):
         # Not in the handler: that error may repeat what the server sent.
         raise ServerError(f"response= raised {described}.")
 
-    def _call(self, X: Any) -> Call:
+    def _call(self, X: Table) -> Call:
         from localma.candidates.http_post import Call
 
         columns, rows = as_rows(X)
@@ -251,7 +257,7 @@ class HttpCandidate(LogitsCandidate):
                 stopped.set()
 
     def _failure(
-        self, error: Exception, name: str, X: Any, rows: Rows | None, of: str = ""
+        self, error: Exception, name: str, X: Table, rows: Rows | None, of: str = ""
     ) -> CandidateError:
         if isinstance(error, ServerError):
             which = listed_rows(range(n_rows(X)) if rows is None else rows)

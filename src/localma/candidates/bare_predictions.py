@@ -8,34 +8,29 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from localma.candidates.labels import (
+from localma.candidates.answers import (
+    Array,
+    Classes,
     Labels,
+    OutputNames,
+    Table,
+    Task,
     align,
+    are_probabilities,
     as_labels,
+    as_prediction,
+    check_names,
+    check_same_names,
+    check_task_name,
     listed,
+    numbered,
     places_of,
+    stacked,
     unknown_classes,
     warn_unknown_classes,
 )
-from localma.candidates.names import check_names, check_same_names, numbered
-from localma.candidates.output_names import OutputNames
-from localma.candidates.outputs import (
-    Array,
-    Task,
-    are_probabilities,
-    as_prediction,
-    check_task_name,
-    stacked,
-)
 from localma.errors import InvalidInputError
-from localma.frames import (
-    LARGE_ROWS,
-    column_names,
-    column_values,
-    dense,
-    readable_tensor,
-    unmasked,
-)
+from localma.frames import LARGE_ROWS, column_names, column_values, dense, readable_tensor, unmasked
 
 
 def read_predictions(
@@ -44,7 +39,7 @@ def read_predictions(
     n_rows: int,
     task: Task,
     names: Sequence[str] | None = None,
-    classes: Any = None,
+    classes: Classes | None = None,
     outputs: OutputNames | None = None,
 ) -> tuple[tuple[str, ...], Array]:
     """Bring bare predictions to one array P, checked, in the order of `names`.
@@ -93,7 +88,7 @@ def read_predictions(
     return ordered, stacked(checked, ordered, n_rows)
 
 
-def check_same_index(predictions: Any, X: Any) -> None:
+def check_same_index(predictions: Any, X: Table) -> None:
     """Refuse pandas predictions whose index is not that of a pandas X: rows go by position.
 
     >>> check_same_index(np.zeros((2, 1)), np.zeros((2, 3)))  # arrays have no index

@@ -12,14 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from localma._optional import optional
-from localma.candidates.base import FieldTypes, Inputs, Recipe, RowError
-from localma.candidates.batches import WORKING_COPIES, BatchSize
-from localma.candidates.files import ModelFile
-from localma.candidates.labels import as_labels, listed
+from localma.candidates.answers import Array, Classes, Table, Task, as_labels, listed
+from localma.candidates.base import WORKING_COPIES, BatchSize, FieldTypes, Inputs, Recipe, RowError
+from localma.candidates.files.base import ModelFile, PerProcess, as_objects
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
-from localma.candidates.objects import as_objects
-from localma.candidates.outputs import Array, Task
-from localma.candidates.per_process import PerProcess
 from localma.errors import InvalidInputError, MissingDependencyError
 from localma.frames import n_rows
 
@@ -72,7 +68,7 @@ class TimmCandidate(LogitsCandidate):
         architecture: str,
         weights: str | os.PathLike[str] | ModelFile,
         *,
-        classes: Any = None,
+        classes: Classes | None = None,
         size: Size | Sequence[int] | None = None,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
@@ -115,11 +111,11 @@ class TimmCandidate(LogitsCandidate):
     def _network_identity(self) -> object:
         return self.architecture, self.file.path, self.size, self.mean, self.std
 
-    def _row_bytes(self, X: Any) -> int:
+    def _row_bytes(self, X: Table) -> int:
         height, width = self.size
         return WORKING_COPIES * 4 * CHANNELS * height * width
 
-    def _outputs(self, X: Any, task: Task) -> Array:
+    def _outputs(self, X: Table, task: Task) -> Array:
         images = _read(as_objects(X, "image"), self.size)
         torch = optional("torch", extra="torch")
         mean, std = (torch.tensor(v).reshape(1, CHANNELS, 1, 1) for v in (self.mean, self.std))

@@ -17,13 +17,10 @@ from zipfile import ZipFile
 import numpy as np
 
 from localma._optional import optional
-from localma.candidates.base import FieldTypes, Inputs, Recipe
-from localma.candidates.batches import BatchSize, working_bytes
-from localma.candidates.files import ModelFile
-from localma.candidates.fixed_batches import in_fixed_batches
+from localma.candidates.answers import Array, Classes, Table, Task
+from localma.candidates.base import BatchSize, FieldTypes, Inputs, Recipe, working_bytes
+from localma.candidates.files.base import ModelFile, PerProcess, in_fixed_batches
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
-from localma.candidates.outputs import Array, Task
-from localma.candidates.per_process import PerProcess
 from localma.errors import InvalidInputError
 from localma.frames import dense
 from localma.imports import import_name, import_object
@@ -77,7 +74,7 @@ class TorchCandidate(LogitsCandidate):
         self,
         model: Any,
         *,
-        classes: Any = None,
+        classes: Classes | None = None,
         activation: Activation | None = None,
         temperature: float = 1.0,
         preprocess: Callable[[Any], Any] | None = None,
@@ -126,13 +123,13 @@ class TorchCandidate(LogitsCandidate):
         network = id(self.module) if self.file is None else self.file.path
         return network, self.preprocess
 
-    def _arguments(self, X: Any) -> dict[Any, Any]:
+    def _arguments(self, X: Table) -> dict[Any, Any]:
         return _arguments(X if self.preprocess is None else self.preprocess(X))
 
-    def _row_bytes(self, X: Any) -> int:
+    def _row_bytes(self, X: Table) -> int:
         return working_bytes(*self._arguments(X).values())
 
-    def _outputs(self, X: Any, task: Task) -> Array:
+    def _outputs(self, X: Table, task: Task) -> Array:
         return self._network.get()(self._arguments(X))
 
     def recipe(self) -> Recipe | None:

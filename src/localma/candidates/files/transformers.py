@@ -14,14 +14,18 @@ from numpy.typing import NDArray
 
 from localma._optional import optional
 from localma._transformers import import_transformers, model_folder, quiet
-from localma.candidates.base import FieldTypes, Inputs, Recipe, RowError
-from localma.candidates.batches import AUTO_MEMORY, BatchSize, memory_bytes
-from localma.candidates.files import ModelFile
-from localma.candidates.labels import as_labels, listed
+from localma.candidates.answers import Array, Classes, Table, Task, as_labels, listed
+from localma.candidates.base import (
+    AUTO_MEMORY,
+    BatchSize,
+    FieldTypes,
+    Inputs,
+    Recipe,
+    RowError,
+    memory_bytes,
+)
+from localma.candidates.files.base import ModelFile, PerProcess, as_objects
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
-from localma.candidates.objects import as_objects
-from localma.candidates.outputs import Array, Task
-from localma.candidates.per_process import PerProcess
 from localma.errors import InvalidInputError
 from localma.frames import n_rows
 
@@ -71,7 +75,7 @@ class TransformersCandidate(LogitsCandidate):
         self,
         folder: str | os.PathLike[str] | ModelFile,
         *,
-        classes: Any = None,
+        classes: Classes | None = None,
         max_length: int | None = None,
         temperature: float = 1.0,
         inputs: Inputs = None,
@@ -110,10 +114,10 @@ class TransformersCandidate(LogitsCandidate):
     def _network_identity(self) -> object:
         return self.file.path, self.max_length
 
-    def _row_bytes(self, X: Any) -> int:
+    def _row_bytes(self, X: Table) -> int:
         return AUTO_MEMORY // SORTED_TOGETHER
 
-    def _outputs(self, X: Any, task: Task) -> Array:
+    def _outputs(self, X: Table, task: Task) -> Array:
         texts = _checked_texts(X)
         memory = memory_bytes(self.batch_size if isinstance(self.batch_size, str) else "auto")
         return self._network.get().logits(texts, memory)
@@ -233,7 +237,7 @@ def _checked_length(max_length: Any) -> int | None:
     return int(max_length)
 
 
-def _checked_texts(X: Any) -> list[str]:
+def _checked_texts(X: Table) -> list[str]:
     """The texts of the rows; an error names the row that has none."""
     rows = as_objects(X, "text")
     texts = [_text_of(rows[row]) for row in range(n_rows(rows))]

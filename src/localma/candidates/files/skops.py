@@ -6,16 +6,17 @@ from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar
 
 from localma._optional import optional
+from localma.candidates.answers import Classes
 from localma.candidates.base import (
     COMMON_FIELDS,
+    BatchSize,
     FieldTypes,
     Inputs,
     Recipe,
     common_options,
 )
-from localma.candidates.batches import BatchSize
 from localma.candidates.estimator import EstimatorCandidate
-from localma.candidates.files import ModelFile, PathLike
+from localma.candidates.files.base import ModelFile, PathLike
 from localma.errors import InvalidInputError
 
 
@@ -58,7 +59,7 @@ class SkopsCandidate(EstimatorCandidate):
         *,
         trusted: Sequence[str] | None = None,
         inputs: Inputs = None,
-        classes: Any = None,
+        classes: Classes | None = None,
         cost: float = 1.0,
         batch_size: BatchSize = None,
     ) -> None:
