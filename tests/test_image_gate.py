@@ -30,7 +30,7 @@ from localma.errors import (  # noqa: E402
     UntrustedFileError,
 )
 from localma.gates import ImageGate, Job, Labelled, MLPGate, ShrunkGate  # noqa: E402
-from localma.gates import _feature_cache as feature_cache  # noqa: E402
+from localma.gates import _frozen as frozen_features  # noqa: E402
 from localma.losses import squared_error  # noqa: E402
 from localma.storage.cache import cache_info  # noqa: E402
 from tests.tiny_models import real_data, tiny_body  # noqa: E402
@@ -167,7 +167,7 @@ def test_folder_keeps_features_beyond_the_process(tmp_path):
     weights = fitted.predict_weights(X)
     (entry,) = cache_info(tmp_path)
     assert (entry.candidate, entry.task, entry.rows) == ("network='Counting'", "features", 60)
-    later = feature_cache.FeatureCache(fitted._opened.cache.shelf)  # as a new process has it
+    later = frozen_features.FeatureCache(fitted._opened.cache.shelf)  # as a new process has it
     digests = fitted._opened.encoder.digests(ImageRows(X))
     np.testing.assert_array_equal(
         later.find(digests, lambda rows: 1 / 0), fitted._opened(ImageRows(X))
@@ -177,8 +177,8 @@ def test_folder_keeps_features_beyond_the_process(tmp_path):
 
 
 def test_memory_stays_within_its_limit(monkeypatch):
-    monkeypatch.setattr(feature_cache, "MEMORY_BYTES", 100)
-    cache = feature_cache.FeatureCache(None)
+    monkeypatch.setattr(frozen_features, "MEMORY_BYTES", 100)
+    cache = frozen_features.FeatureCache(None)
     digests = [f"{row:016d}".encode() for row in range(20)]
     found = cache.find(digests, lambda rows: np.float32([[row] * 4 for row in rows]))
     np.testing.assert_array_equal(found[:, 0], np.arange(20))

@@ -298,20 +298,14 @@ def order_by_content(data: Labelled, rows: Rows | None = None) -> Rows:
     if rows is None:
         rows = np.arange(len(data.y))
     X = data.X[rows]
-    # Targets and weights enter by their rank among the rows: their unit must not matter either.
-    columns = [*X.T, *(_ranks(y) for y in data.y[rows].T), _ranks(data.sample_weight[rows])]
-    factors = np.random.default_rng(0).uniform(1.0, 2.0, size=len(columns))
+    factors = np.random.default_rng(0).uniform(1.0, 2.0, size=X.shape[1])
     key = np.zeros(len(rows))
     # Column by column, so that the sum of a row does not depend on its position.
-    for column, factor in zip(columns, factors, strict=True):
+    for column, factor in zip(X.T, factors, strict=True):
         key += factor * column
     rank = key.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash
-    return rows[np.argsort(rank, kind="stable")]
-
-
-def _ranks(values: Array) -> NDArray[np.intp]:
-    """Rank of each value among the distinct ones: (n,) -> (n,)."""
-    return np.unique(values, return_inverse=True)[1]
+    # Among rows with the same inputs, targets and weights decide, in any unit.
+    return rows[np.lexsort((data.sample_weight[rows], *data.y[rows].T, rank))]
 
 
 def off_target(values: Array, y: Array, location: bool) -> Array:
