@@ -18,8 +18,8 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from localma import Column, LocalMAClassifier, LocalMARegressor, load
 from localma.errors import InvalidInputError, LocalMAWarning
 from localma.gates import ShrunkGate
-from localma.inspection import explain, observe, summarize
-from localma.inspection.plain import plain
+from localma.inspection import Summary, explain, observe, summarize
+from localma.inspection.record import plain
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")
@@ -46,7 +46,9 @@ PARTS = {
 
 def plain_summary(*args, **how):
     """Summarize, and see that JSON holds it all."""
-    summary = summarize(*args, **how)
+    record = summarize(*args, **how)
+    summary = record.to_dict()
+    assert Summary.from_dict(json.loads(json.dumps(summary))) == record
     assert set(summary) == PARTS
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
     return summary
@@ -108,7 +110,7 @@ def test_two_classes_of_numbers(loss):
     summary = plain_summary(model, X, y, predictions=P)
     assert summary["reliability"]["positive"] == 1
     assert summary["model"]["candidates"][0]["kind"] == "predictions"
-    told = explain(model, X, 0, predictions=P)
+    told = explain(model, X, 0, predictions=P).to_dict()
     assert set(told["probabilities"]) == {"0", "1"}
 
 
@@ -123,7 +125,7 @@ def test_several_outputs():
     assert summary["model"]["n_outputs"] == 2
     assert len(summary["spread"]["disagreement"]["outputs"]) == 2
     assert np.shape(summary["rows"]["prediction"]) == (80, 2)
-    told = explain(model, X, 5)
+    told = explain(model, X, 5).to_dict()
     parts = [candidate["contribution"] for candidate in told["candidates"]]
     np.testing.assert_allclose(np.sum(parts, axis=0), told["prediction"])
 
@@ -154,7 +156,7 @@ def test_predictions_alone(step):
     assert without["spread"]["disagreement"] is None
     assert without["rows"]["prediction"] is None
     assert without["regions"] == summary["regions"]
-    told = explain(model, step.X, 0)
+    told = explain(model, step.X, 0).to_dict()
     assert told["prediction"] is None
     assert told["candidates"][0]["weight"] == 1.0
 
@@ -215,7 +217,7 @@ def test_texts_have_no_columns():
     assert summary["effects"] == summary["importance"] == []
     assert summary["map"] is None
     assert summary["regions"]["regions"] == []  # all weight is on the candidate that is right
-    assert explain(model, texts, 3)["prediction"] == pytest.approx(4, abs=0.5)
+    assert explain(model, texts, 3).prediction == pytest.approx(4, abs=0.5)
 
 
 def many_candidates(n=50):
@@ -353,10 +355,7 @@ def test_output_containers_do_not_matter(step, pd):
 
 
 def test_lists_are_tables(step):
-    assert (
-        summarize(step.model, step.X.tolist())["effects"]
-        == summarize(step.model, step.X)["effects"]
-    )
+    assert summarize(step.model, step.X.tolist()).effects == summarize(step.model, step.X).effects
 
 
 def test_columns_named_by_numbers(pd):
