@@ -426,3 +426,25 @@ def test_an_observation_is_made_once(step):
     calls.clear()
     observe(model, step.X).weights  # noqa: B018
     assert calls == []
+
+
+def test_records_print_as_tables_and_become_frames(step, pd):
+    summary = summarize(step.model, step.X, step.y, control=False)
+    assert str(summary).splitlines()[0].split()[:2] == ["candidate", "global_weight"]
+    assert summary.verdict in str(summary)
+    table = summary.comparison.to_frame()
+    assert table["name"].tolist() == [entry.name for entry in summary.comparison.entries]
+    assert table["rmse"].iloc[-1] == summary.comparison.model.metrics["rmse"].value
+    assert summary.importance.to_frame()["feature"].tolist() == ["x0", "x1"]
+    for record in (summary.regions, summary.effects, summary.map, summary.region_errors):
+        assert len(record.to_frame()) > 0
+        assert len(str(record).splitlines()) > len(record.to_frame())
+
+
+def test_names_are_escaped_in_html_and_on_a_terminal(step):
+    names = {"<b>": step.model.candidates["low"], "bell\x07": step.model.candidates["high"]}
+    model = LocalMARegressor(names, gate="equal").fit(step.X, step.y)
+    compared = summarize(model, step.X, step.y, control=False).comparison
+    assert "<b>" not in compared._repr_html_()
+    assert "&lt;b&gt;" in compared._repr_html_()
+    assert "\x07" not in str(compared)

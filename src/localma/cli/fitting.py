@@ -129,7 +129,7 @@ def fit(
     report = _report(model, table, left_out, out)
     if as_json:
         print_json(report)
-        note_cautions(report["cautions"])
+        note_cautions(model.cautions_)
     else:
         _show(report, reader)
 
