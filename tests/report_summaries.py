@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from functools import cache
 
 import numpy as np
@@ -21,9 +20,9 @@ HOSTILE = [
 
 
 def fresh(make):
-    """Make a summary once, and give a copy to everybody who asks."""
+    """Make a summary once; each call gives it as a new dict, which a test may change."""
     made = cache(make)
-    return lambda: deepcopy(made())
+    return lambda: made().to_dict()
 
 
 def _constant(value):

@@ -1327,10 +1327,10 @@ def test_rows_are_counted_as_in_the_file(inside, tmp_path, monkeypatch):
     written = []
     monkeypatch.setattr("localma.report.write", lambda found, *_, **__: written.append(found))
     call("report", "rent.localma", tmp_path / "t.csv", "--no-control", "--out", tmp_path / "r.html")
-    (rows,) = (found["rows"] for found in written)
+    (rows,) = (found.rows for found in written)
     areas = table["area"].to_pylist()
-    assert min(rows["index"]) >= 10
-    assert [float(a) for a in rows["features"]["area"]] == [areas[k] for k in rows["index"]]
+    assert min(rows.index) >= 10
+    assert [float(a) for a in rows.features["area"]] == [areas[k] for k in rows.index]
 
 
 # Calls that cannot be meant

@@ -188,21 +188,21 @@ def test_new_rows_are_compared_with_the_constant_of_the_sample():
     model.fit(data.X[:200], data.y[:200], predictions=data.P[:200])
     table = evaluate(model, data.X[half], data.y[half], predictions=data.P[half], control=False)
     assert model.constant_prediction_ == pytest.approx([data.y[:200].mean()])
-    assert table["constant"]["prediction"] == model.constant_prediction_.tolist()
+    assert table.constant.prediction == model.constant_prediction_.tolist()
     expected = np.mean((data.y[half] - data.y[:200].mean()) ** 2)
-    assert table["constant"]["loss"]["value"] == pytest.approx(expected)
-    assert not table["constant"]["is_idle"]
-    assert table["cautions"] == []
+    assert table.constant.loss.value == pytest.approx(expected)
+    assert not table.constant.is_idle
+    assert table.cautions == []
     shuffled = data.rng.permutation(data.y[half])
     with pytest.warns(WorseThanConstantWarning, match="on these 200 rows"):
         table = evaluate(model, data.X[half], shuffled, predictions=data.P[half], control=False)
-    assert table["sentence"].startswith("The combined prediction is worse than a constant")
-    assert table["sentence"].endswith("No gain is claimed.")
-    assert table["constant"]["is_worse"]
+    assert table.sentence.startswith("The combined prediction is worse than a constant")
+    assert table.sentence.endswith("No gain is claimed.")
+    assert table.constant.is_worse
     with pytest.warns(WorseThanConstantWarning):
         summary = summarize(model, data.X[half], shuffled, predictions=data.P[half], control=False)
-    assert summary["verdict"].startswith("The combined prediction is worse than a constant")
-    assert summary["cautions"][0]["kind"] == "worse_than_constant"
+    assert summary.verdict.startswith("The combined prediction is worse than a constant")
+    assert summary.cautions[0].kind == "worse_than_constant"
 
 
 def test_a_saved_model_keeps_its_cautions_and_its_constant(tmp_path):
@@ -312,8 +312,8 @@ def test_equal_candidates_claim_no_gain(nudge):
     assert not model.locality_gain_.is_clear
     assert "pay" not in model.verdict_
     table = evaluate(model, data.X, data.y, predictions=P, control=False)
-    assert not any(entry["to_best"]["is_clear"] for entry in table["entries"])
-    assert " below " not in table["claim"]
+    assert not any(entry.to_best.is_clear for entry in table.entries)
+    assert " below " not in table.claim
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_a_candidate_that_is_the_target_is_named():
     assert model.cautions_[0].names == ("copy",)
     assert model.verdict_.startswith("Candidate 'copy' is identical to the target")
     table = evaluate(model, data.X, data.y, predictions=P, control=False)
-    assert table["sentence"].startswith("Candidate 'copy' is identical to the target")
+    assert table.sentence.startswith("Candidate 'copy' is identical to the target")
 
 
 @pytest.mark.parametrize(("noise", "named"), [(1e-3, True), (1e-2, False), (0.1, False)])

@@ -159,8 +159,8 @@ FIRST_CALLS = {
     "predict": LOAD + "check_predictions()",
     "weight_band": LOAD + "np.testing.assert_array_equal(model.weight_band(X)[0], expected['low'])",
     "evaluate": LOAD + "from localma.inspection import evaluate\n"
-    "entries = evaluate(model, X, y, control=False)['entries']\n"
-    "assert entries[-1]['loss']['value'] < entries[0]['loss']['value']",
+    "entries = evaluate(model, X, y, control=False).entries\n"
+    "assert entries[-1].loss.value < entries[0].loss.value",
     "memory-mapped fit": FIT,
     "two threads": LOAD + THREADS.format(count=2),
     "sixteen threads": LOAD + THREADS.format(count=16),

@@ -257,16 +257,16 @@ def test_evaluate_asks_about_a_gap(tmp_path):
     model, X, y = leaked_pool()
     with pytest.warns(TrainedOnSampleWarning, match="Was it trained on them"):
         found = evaluate(model, X, y, control=False)
-    (gap,) = found["gaps"]
-    assert gap["name"] == "forest"
-    assert gap["is_apart"]
-    assert gap["here"]["value"] > 3 * gap["sample"]["value"]
-    assert gap["here"]["value"] == found["entries"][0]["loss"]["value"]
-    assert gap["sentence"] in found["sentence"]
+    (gap,) = found.gaps
+    assert gap.name == "forest"
+    assert gap.is_apart
+    assert gap.here.value > 3 * gap.sample.value
+    assert gap.here.value == found.entries[0].loss.value
+    assert gap.sentence in found.sentence
     model.save(tmp_path / "model.localma")
     again = localma.load(tmp_path / "model.localma", candidates=model.candidates)
     with pytest.warns(TrainedOnSampleWarning):
-        assert evaluate(again, X, y, control=False)["gaps"] == found["gaps"]
+        assert evaluate(again, X, y, control=False).gaps == found.gaps
 
 
 def test_the_page_asks_about_a_gap():

@@ -1080,4 +1080,4 @@ def test_losses_on_the_sample_come_back_if_they_are_known(tmp_path, columns, sam
     columns.save(tmp_path / "m.localma")
     older = localma.load(tmp_path / "m.localma")
     assert older.sample_losses_ is None
-    assert evaluate(older, *sample, control=False)["gaps"] == []
+    assert evaluate(older, *sample, control=False).gaps == []

@@ -16,13 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localma.errors import InvalidInputError, MissingDependencyError
+from localma.inspection import Summary
 from localma.inspection.drawing import COLOURS
 from localma.report import render, write
 from localma.report.comparison import MOST_CANDIDATES
-from localma.report.numbers import fixed, number, percent
 from localma.report.page import _environment, safe_json
 from localma.report.scales import Scale, around, for_losses, ticks
 from localma.report.styles import DARK, Styles, _luminance, readable_on
+from localma.wording import fixed, number, percent
 from tests.report_summaries import CASES, HOSTILE, fifty, five_classes, hostile, split, two_classes
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
@@ -301,14 +302,14 @@ def test_classes_are_named_and_reliability_is_drawn():
 
 
 def test_candidates_keep_their_colour():
-    summary = fifty()
+    summary = Summary.from_dict(fifty())
     styles = Styles(summary)
-    named = styles.of(summary["regions"])
-    assert len({style["colour"] for style in named}) == 9
-    assert named[-1]["number"] == "+"
-    first = summary["regions"]["candidates"][0]
-    place = [c["name"] for c in summary["model"]["candidates"]].index(first)
-    assert named[0] == styles.at(place) == styles.of(summary["rows"])[0]
+    named = styles.of(summary.regions)
+    assert len({style.colour for style in named}) == 9
+    assert named[-1].number == "+"
+    first = summary.regions.candidates[0]
+    place = [c.name for c in summary.model.candidates].index(first)
+    assert named[0] == styles.at(place) == styles.of(summary.rows)[0]
 
 
 @pytest.mark.parametrize("colours", [COLOURS, DARK], ids=["light", "dark"])
@@ -331,7 +332,7 @@ def test_ticks_lie_on_the_scale(low, span):
     scale = around([low, low + span])
     found = ticks(scale)
     assert 1 <= len(found) <= 5
-    places = [float(tick["at"]) for tick in found]
+    places = [float(tick.at) for tick in found]
     assert places == sorted(places)
     assert all(0 <= place <= 100 for place in places)
 
@@ -340,7 +341,7 @@ def test_ticks_lie_on_the_scale(low, span):
 def test_ticks_of_logarithms_lie_on_the_scale(low, factor):
     found = ticks(around([low, low * factor], log=True))
     assert 1 <= len(found) <= 5
-    assert all(0 <= float(tick["at"]) <= 100 for tick in found)
+    assert all(0 <= float(tick.at) <= 100 for tick in found)
 
 
 @given(st.lists(st.floats(-1e12, 1e12) | st.none(), max_size=9))

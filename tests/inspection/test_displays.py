@@ -18,11 +18,13 @@ from localma.inspection import (
     LocalityPathDisplay,
     RegionsDisplay,
     ReliabilityDisplay,
+    Summary,
     WeightEffectDisplay,
     WeightMapDisplay,
     summarize,
 )
 from localma.inspection.drawing import COLOURS, HATCHES, LINES, MARKERS, name_text
+from localma.inspection.importance import FeatureImportance
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")
@@ -72,7 +74,7 @@ def odd():
     model = LocalMARegressor(candidates, gate_features=inputs, cv=2, random_state=0)
     y = np.where(frame["_where"] == "_e", 5.0, np.arange(n) / 10)
     summary = summarize(model.fit(frame, y), frame, y, control=False)
-    return json.loads(json.dumps(summary, allow_nan=False))
+    return Summary.from_dict(json.loads(json.dumps(summary.to_dict(), allow_nan=False)))
 
 
 def drawn_texts(figure):
@@ -82,7 +84,7 @@ def drawn_texts(figure):
 
 @pytest.mark.parametrize("display", PART_OF)
 def test_draws_a_part_with_odd_names_as_they_are(odd, display):
-    drawn = display(odd[PART_OF[display]]).plot()
+    drawn = getattr(odd, PART_OF[display]).plot()
     texts = drawn_texts(drawn.figure_)
     assert not any(matplotlib.cbook.is_math_text(text) for text in texts if "a_1" in text)
     if display not in (LocalityPathDisplay, ImportanceDisplay, WeightMapDisplay):
@@ -94,9 +96,12 @@ def test_draws_a_part_with_odd_names_as_they_are(odd, display):
 
 @pytest.mark.parametrize("display", PART_OF)
 def test_draws_on_given_axes(odd, display):
-    part = odd[PART_OF[display]]
+    part = getattr(odd, PART_OF[display])
+    assert isinstance(part, display)
     figure, ax = pyplot.subplots()
-    drawn = display(part[:1] if display is WeightEffectDisplay else part).plot(ax=ax)
+    if display is WeightEffectDisplay:
+        part = display(part.effects[:1])
+    drawn = part.plot(ax=ax)
     assert drawn.ax_ is ax
     assert drawn.figure_ is figure
     figure.canvas.draw()
@@ -141,10 +146,7 @@ def test_regions_draw_shares_that_sum_to_one(step):
 def test_importance_draws_largest_first(step):
     display = ImportanceDisplay.from_estimator(step.model, step.X)
     assert [label.get_text() for label in display.ax_.get_yticklabels()] == ["x0", "x1"]
-    rows = [
-        {"feature": f"f{k}", "value": 0.0, "standard_error": None, "relative": 0.0}
-        for k in range(30)
-    ]
+    rows = [FeatureImportance(f"f{k}", 0.0, None, 0.0) for k in range(30)]
     many = ImportanceDisplay(rows).plot()
     assert many.ax_.get_title() == "10 less important features are not shown"
 
@@ -198,8 +200,10 @@ def test_reliability_names_the_class():
 def test_a_single_row_can_be_drawn(step):
     summary = summarize(step.model, step.X[:1], step.y[:1])
     for display, part in PART_OF.items():
-        if summary[part] is not None:
-            display(summary[part]).plot().figure_.canvas.draw()
+        record = getattr(summary, part)
+        if record is not None:
+            assert isinstance(record, display)
+            record.plot().figure_.canvas.draw()
 
 
 @pytest.mark.parametrize(
@@ -252,9 +256,11 @@ def test_real_rents_are_told_and_drawn():
         candidates, gate_features=["lon", "lat", "area"], cv=2, random_state=0
     ).fit(frame[:700], y[:700])
     summary = summarize(model, frame[700:], y[700:], control=False)
-    assert summary["comparison"]["entries"][-1]["kind"] == "local"
-    assert summary["comparison"]["best"] == len(candidates) + 2
-    assert {row["feature"] for row in summary["importance"][:2]} == {"lon", "lat"}
-    assert summary["regions"]["faithfulness"]["r2"] > 0.5
+    assert summary.comparison.entries[-1].kind == "local"
+    assert summary.comparison.best == len(candidates) + 2
+    assert {row.feature for row in summary.importance.rows[:2]} == {"lon", "lat"}
+    assert summary.regions.faithfulness.r2 > 0.5
     for display, part in PART_OF.items():
-        display(summary[part]).plot().figure_.canvas.draw()
+        record = getattr(summary, part)
+        assert isinstance(record, display)
+        record.plot().figure_.canvas.draw()

@@ -24,7 +24,7 @@ from localma.inspection.control import constant_predictions
 from localma.inspection.effects import pick_features, weight_effects
 from localma.inspection.importance import importance
 from localma.inspection.region_errors import region_errors
-from localma.inspection.region_tree import shortest_cut
+from localma.inspection.region_tree import Condition, shortest_cut
 from localma.inspection.regions import describe_regions, find_regions
 from localma.inspection.reliability import reliability
 from localma.inspection.shown import most_trusted
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")
 
 def sentences(model, X, **how):
     seen = observe(model, X, **how)
-    return [region["sentence"] for region in describe_regions(seen, find_regions(seen))["regions"]]
+    return [region.sentence for region in describe_regions(seen, find_regions(seen)).regions]
 
 
 # Regions
@@ -47,31 +47,31 @@ def sentences(model, X, **how):
 def test_regions_of_a_step_are_exact(step):
     seen = observe(step.model, step.X)
     part = describe_regions(seen, find_regions(seen))
-    assert [region["sentence"] for region in part["regions"]] == [
+    assert [region.sentence for region in part.regions] == [
         "low is trusted most where x0 <= 0",
         "high is trusted most where x0 > 0",
     ]
-    assert part["faithfulness"] == {"r2": 1.0, "agreement": 1.0, "n_held_out": 34}
-    assert [region["n"] for region in part["regions"]] == [50, 50]
-    assert [region["weights"] for region in part["regions"]] == [[1.0, 0.0], [0.0, 1.0]]
-    assert part["regions"][0]["conditions"] == [{"feature": "x0", "text": "x0 <= 0"}]
-    assert part["sentence"].startswith("2 regions explain 100% of how the weights vary")
+    assert part.faithfulness.to_dict() == {"r2": 1.0, "agreement": 1.0, "n_held_out": 34}
+    assert [region.n for region in part.regions] == [50, 50]
+    assert [region.weights for region in part.regions] == [[1.0, 0.0], [0.0, 1.0]]
+    assert part.regions[0].conditions == [Condition("x0", "x0 <= 0")]
+    assert part.sentence.startswith("2 regions explain 100% of how the weights vary")
 
 
 def test_constant_weights_have_no_regions_importance_or_effects(step):
     bare = LocalMARegressor(step.model.candidates, gate="equal").fit(step.X, step.y)
     seen = observe(bare, step.X)
     part = describe_regions(seen, find_regions(seen))
-    assert part["regions"] == []
-    assert part["sentence"] == "The weights are the same for every row."
-    assert part["faithfulness"]["r2"] is None
-    assert importance(seen) == []
-    assert weight_effects(seen, seen.features) == []
+    assert part.regions == []
+    assert part.sentence == "The weights are the same for every row."
+    assert part.faithfulness.r2 is None
+    assert importance(seen).rows == []
+    assert weight_effects(seen, seen.features).effects == []
     summary = summarize(bare, step.X, step.y, control=False)
-    assert summary["map"] is None
-    assert summary["region_errors"] is None
-    assert set(summary["rows"]["region"]) == {None}
-    assert explain(bare, step.X, 0)["region"] is None
+    assert summary.map is None
+    assert summary.region_errors is None
+    assert set(summary.rows.region) == {None}
+    assert explain(bare, step.X, 0).region is None
 
 
 @pytest.mark.parametrize(("moved", "vary"), [(1e-9, False), (0.0009, False), (0.01, True)])
@@ -80,8 +80,8 @@ def test_weights_vary_if_some_row_moves_a_thousandth_of_the_weight(step, step_ga
     model = LocalMARegressor(step.model.candidates, gate=gate).fit(step.X, step.y)
     assert observe(model, step.X).weights_vary == vary
     described = summarize(model, step.X, control=False)
-    assert bool(described["regions"]["regions"]) == vary
-    assert bool(described["importance"]) == vary
+    assert bool(described.regions.regions) == vary
+    assert bool(described.importance) == vary
     assert observe(model, step.X[:1]).weights_vary  # one row says nothing of others
 
 
@@ -115,9 +115,9 @@ def test_regions_name_categories_not_their_encoding(step_gate, library):
         ("area", "numeric"),
     ]
     ranked = importance(observe(model, frame))
-    assert [row["feature"] for row in ranked] == ["district", "area"]
-    assert ranked[1]["value"] == 0.0
-    assert ranked[0]["relative"] == 1.0
+    assert [row.feature for row in ranked] == ["district", "area"]
+    assert ranked[1].value == 0.0
+    assert ranked[0].relative == 1.0
 
 
 def test_regions_join_categories_in_one_condition(step_gate, pd):
@@ -182,16 +182,16 @@ def test_regions_speak_of_dates(step_gate, pd):
 def test_regions_part_all_rows(classifier):
     seen = observe(classifier.model, classifier.X)
     part = describe_regions(seen, find_regions(seen))
-    assert sum(region["n"] for region in part["regions"]) == len(seen)
-    assert sum(region["share"] for region in part["regions"]) == pytest.approx(1)
+    assert sum(region.n for region in part.regions) == len(seen)
+    assert sum(region.share for region in part.regions) == pytest.approx(1)
 
 
 def test_rows_without_weight_do_not_draw_regions(step):
     weight = (step.X[:, 0] <= 0).astype(float)
     seen = observe(step.model, step.X, sample_weight=weight)
     part = describe_regions(seen, find_regions(seen))
-    assert sum(region["share"] for region in part["regions"]) == pytest.approx(1)
-    assert part["regions"][0]["most_trusted"] == "low"
+    assert sum(region.share for region in part.regions) == pytest.approx(1)
+    assert part.regions[0].most_trusted == "low"
 
 
 @given(
@@ -212,45 +212,45 @@ def test_a_short_cut_moves_hardly_any_row(values, random):
 
 def test_comparison_of_a_step_is_exact(step):
     part = evaluate(step.model, step.X, step.y, control=False)
-    losses = {entry["name"]: entry["loss"]["value"] for entry in part["entries"]}
+    losses = {entry.name: entry.loss.value for entry in part.entries}
     assert losses == pytest.approx(
         {"low": 2.0, "high": 2.0, "equal weights": 1.0, "global weights": 1.0, "local weights": 0.0}
     )
-    assert part["best"] == 4
-    low = part["entries"][0]
+    assert part.best == 4
+    low = part.entries[0]
     # Half of the losses are 4 and half 0: standard deviation 2 sqrt(100 / 99), over ten.
     error = 0.2 * np.sqrt(100 / 99)
-    assert low["loss"]["standard_error"] == pytest.approx(error)
-    assert low["to_model"] == pytest.approx({"value": 2.0, "standard_error": error, "is_clear": 1})
-    assert low["to_best"] == low["to_model"]
-    assert part["entries"][4]["to_model"] == {
+    assert low.loss.standard_error == pytest.approx(error)
+    assert low.to_model.to_dict() == pytest.approx(
+        {"value": 2.0, "standard_error": error, "is_clear": 1}
+    )
+    assert low.to_best == low.to_model
+    assert part.entries[4].to_model.to_dict() == {
         "value": 0.0,
         "standard_error": 0.0,
         "is_clear": False,
     }
-    assert part["control"]["sentence"] == "There is no control: it was not asked for."
-    assert "2 ± 0.2 below the best candidate (low)" in part["sentence"]
+    assert part.control.sentence == "There is no control: it was not asked for."
+    assert "2 ± 0.2 below the best candidate (low)" in part.sentence
 
 
 def test_plain_measures_are_those_of_scikit_learn(classifier, step):
     part = evaluate(classifier.model, classifier.X, classifier.y, control=False)
     p = classifier.model.predict_proba(classifier.X)
-    local = part["entries"][-1]["metrics"]
-    assert local["log_loss"]["value"] == pytest.approx(log_loss(classifier.y, p))
-    assert local["accuracy"]["value"] == classifier.model.score(classifier.X, classifier.y)
+    local = part.entries[-1].metrics
+    assert local["log_loss"].value == pytest.approx(log_loss(classifier.y, p))
+    assert local["accuracy"].value == classifier.model.score(classifier.X, classifier.y)
     happened = classifier.y[:, None] == classifier.model.classes_
-    assert local["brier"]["value"] == pytest.approx(mean_squared_error(happened, p))
+    assert local["brier"].value == pytest.approx(mean_squared_error(happened, p))
     noisy = step.y + np.random.default_rng(0).normal(size=100)
     weight = np.random.default_rng(1).uniform(size=100)
     part = evaluate(step.model, step.X, noisy, sample_weight=weight, control=False)
-    local, f = part["entries"][-1], step.model.predict(step.X)
-    assert local["metrics"]["r2"]["value"] == pytest.approx(
-        r2_score(noisy, f, sample_weight=weight)
-    )
-    assert local["metrics"]["mae"]["value"] == pytest.approx(
+    local, f = part.entries[-1], step.model.predict(step.X)
+    assert local.metrics["r2"].value == pytest.approx(r2_score(noisy, f, sample_weight=weight))
+    assert local.metrics["mae"].value == pytest.approx(
         mean_absolute_error(noisy, f, sample_weight=weight)
     )
-    assert local["metrics"]["rmse"]["value"] ** 2 == pytest.approx(local["loss"]["value"])
+    assert local.metrics["rmse"].value ** 2 == pytest.approx(local.loss.value)
 
 
 @pytest.mark.filterwarnings("ignore::localma.errors.TrainedOnSampleWarning")
@@ -258,14 +258,14 @@ def test_standard_errors_of_measures_are_those_of_the_bootstrap(step):
     rng = np.random.default_rng(0)
     y = step.y + rng.normal(size=100)
     seen = observe(step.model, step.X, y)
-    metrics = compare(seen, control=False)["entries"][0]["metrics"]
+    metrics = compare(seen, control=False).entries[0].metrics
     draws = [
-        compare(seen.take(rng.integers(0, 100, 100)), control=False)["entries"][0]["metrics"]
+        compare(seen.take(rng.integers(0, 100, 100)), control=False).entries[0].metrics
         for _ in range(300)
     ]
     for name in ("rmse", "mae", "r2"):
-        spread_of_draws = np.std([draw[name]["value"] for draw in draws])
-        assert metrics[name]["standard_error"] == pytest.approx(spread_of_draws, rel=0.2)
+        spread_of_draws = np.std([draw[name].value for draw in draws])
+        assert metrics[name].standard_error == pytest.approx(spread_of_draws, rel=0.2)
 
 
 def test_standard_errors_between_groups_are_those_of_a_bootstrap_of_groups(step):
@@ -274,47 +274,47 @@ def test_standard_errors_between_groups_are_those_of_a_bootstrap_of_groups(step)
     y = step.y + rng.normal(size=25)[groups] + 0.1 * rng.normal(size=100)
     seen = observe(step.model, step.X, y, groups=[f"patient {k}" for k in groups])
     part = compare(seen, control=False)
-    assert part["n_groups"] == 25
+    assert part.n_groups == 25
     draws = []
     for _ in range(300):
         rows = (4 * rng.integers(0, 25, 25)[:, np.newaxis] + np.arange(4)).ravel()
-        draws.append(compare(seen.take(rows), control=False)["entries"][0])
+        draws.append(compare(seen.take(rows), control=False).entries[0])
     told, untold = (
-        evaluate(step.model, step.X, y, groups=given, control=False)["entries"][0]
+        evaluate(step.model, step.X, y, groups=given, control=False).entries[0]
         for given in (groups, None)
     )
     for name in ("rmse", "mae", "r2"):
-        spread_of_draws = np.std([draw["metrics"][name]["value"] for draw in draws])
-        assert told["metrics"][name]["standard_error"] == pytest.approx(spread_of_draws, rel=0.2)
-    assert told["loss"]["value"] == untold["loss"]["value"]
+        spread_of_draws = np.std([draw.metrics[name].value for draw in draws])
+        assert told.metrics[name].standard_error == pytest.approx(spread_of_draws, rel=0.2)
+    assert told.loss.value == untold.loss.value
     for of in ("loss", "to_model"):
-        assert told[of]["standard_error"] > 1.5 * untold[of]["standard_error"]
+        assert getattr(told, of).standard_error > 1.5 * getattr(untold, of).standard_error
 
 
 def test_errors_of_regions_and_bins_are_between_groups(classifier, step):
     groups = np.repeat(np.arange(10), len(classifier.y) // 10 + 1)[: len(classifier.y)]
     errors = [
-        reliability(observe(classifier.model, classifier.X, classifier.y, groups=given))["curves"]
+        reliability(observe(classifier.model, classifier.X, classifier.y, groups=given)).curves
         for given in (None, groups)
     ]
-    assert errors[0][0]["observed"] == errors[1][0]["observed"]
-    assert errors[0][0]["standard_error"] != errors[1][0]["standard_error"]
+    assert errors[0][0].observed == errors[1][0].observed
+    assert errors[0][0].standard_error != errors[1][0].standard_error
     y, halves = step.y + np.repeat([1.0, -1.0], 50), np.arange(100) // 50
     seen = observe(step.model, step.X, y, groups=halves)
     part = region_errors(seen, find_regions(seen))
     # Each of the two regions is one group, which cannot say how groups differ.
-    assert [region["standard_error"] for region in part["regions"]] == [[None] * 5] * 2
+    assert [region.standard_error for region in part.regions] == [[None] * 5] * 2
 
 
 def test_one_group_is_no_evidence(step):
     part = evaluate(step.model, step.X, step.y, groups=np.ones(100))
-    assert part["n_groups"] == 1
-    assert {entry["loss"]["standard_error"] for entry in part["entries"]} == {None}
-    assert "-2 beside the best candidate (low), how surely is unknown" in part["sentence"]
-    assert part["control"]["sentence"] == "There is no control: it needs 5 groups, and there are 1."
+    assert part.n_groups == 1
+    assert {entry.loss.standard_error for entry in part.entries} == {None}
+    assert "-2 beside the best candidate (low), how surely is unknown" in part.sentence
+    assert part.control.sentence == "There is no control: it needs 5 groups, and there are 1."
     weight = (np.arange(100) < 30).astype(float)
     few = evaluate(step.model, step.X, step.y, groups=np.arange(100) // 10, sample_weight=weight)
-    assert few["n_groups"] == 3
+    assert few.n_groups == 3
 
 
 def test_control_keeps_groups_whole():
@@ -326,11 +326,11 @@ def test_control_keeps_groups_whole():
     model = LocalMARegressor({"zero": lambda X: np.zeros(len(X)), "one": lambda X: X[:, 0]})
     model = model.set_params(gate="local", random_state=0).fit(X, y)
     told, untold = (
-        evaluate(model, X, y, groups=given)["entries"][-1]["loss"] for given in (groups, None)
+        evaluate(model, X, y, groups=given).entries[-1].loss for given in (groups, None)
     )
-    assert untold["value"] < 0.3 * y.var()
-    assert told["value"] > y.var()
-    few = evaluate(model, X, y, groups=groups % 4)["control"]["sentence"]
+    assert untold.value < 0.3 * y.var()
+    assert told.value > y.var()
+    few = evaluate(model, X, y, groups=groups % 4).control.sentence
     assert few == "There is no control: it needs 5 groups, and there are 4."
 
 
@@ -346,17 +346,17 @@ def test_control_tells_a_predictor_in_disguise_from_a_choice():
     )
     y = x + rng.normal(size=400)
     told = evaluate(disguise.fit(X[:200], y[:200]), X[200:], y[200:])
-    assert "the gate may predict the target by itself" in told["control"]["sentence"]
-    assert told["entries"][-1]["kind"] == "control"
+    assert "the gate may predict the target by itself" in told.control.sentence
+    assert told.entries[-1].kind == "control"
     # And it can do better than candidates that are stuck between the targets.
     narrow = LocalMARegressor(
         {"low": lambda X: np.full(len(X), -0.1), "high": lambda X: np.full(len(X), 0.1)},
         gate="local",
         random_state=0,
     ).fit(X[:200], y[:200])
-    better = evaluate(narrow, X[200:], y[200:])["control"]["sentence"]
+    better = evaluate(narrow, X[200:], y[200:]).control.sentence
     assert "the gate does better without the candidates" in better
-    assert told["control"]["n_rows"] == 200
+    assert told.control.n_rows == 200
     # Here it could not: the candidates know a coordinate that the gate does not see.
     hidden = rng.normal(size=400)
     both = np.column_stack([x, hidden])
@@ -368,22 +368,22 @@ def test_control_tells_a_predictor_in_disguise_from_a_choice():
         random_state=0,
     ).fit(both[:200], target[:200])
     told = evaluate(choice, both[200:], target[200:])
-    assert "the candidates' predictions matter" in told["control"]["sentence"]
+    assert "the candidates' predictions matter" in told.control.sentence
 
 
 def test_control_of_classes_is_one_constant_each(classifier):
     part = evaluate(classifier.model, classifier.X, classifier.y)
-    assert part["control"]["constants"] == ["bird", "cat", "dog"]
-    control = part["entries"][-1]
+    assert part.control.constants == ["bird", "cat", "dog"]
+    control = part.entries[-1]
     # Classes are intervals of x0, so the gate can learn them without candidates.
-    assert control["metrics"]["accuracy"]["value"] > 0.8
+    assert control.metrics["accuracy"].value > 0.8
 
 
 def test_control_says_why_there_is_none(step):
     part = evaluate(step.model, step.X[:10], step.y[:10])
-    assert part["control"]["sentence"] == "There is no control: the target is constant."
+    assert part.control.sentence == "There is no control: the target is constant."
     part = evaluate(step.model, step.X[40:60], step.y[40:60])
-    assert "it needs 30 labelled rows, and there are 20" in part["control"]["sentence"]
+    assert "it needs 30 labelled rows, and there are 20" in part.control.sentence
 
 
 def test_constants_span_the_targets_that_count(step):
@@ -397,8 +397,8 @@ def test_a_loss_may_not_take_the_extremes(step):
     loss = tweedie(power=-1)  # targets anywhere, predictions positive
     candidates = {"a": lambda X: np.full(len(X), 1.0), "b": lambda X: np.full(len(X), 2.0)}
     model = LocalMARegressor(candidates, loss=loss, gate="global").fit(step.X, step.y - 1)
-    told = evaluate(model, step.X, step.y - 1)["control"]
-    assert told["sentence"] == (
+    told = evaluate(model, step.X, step.y - 1).control
+    assert told.sentence == (
         "There is no control: loss 'tweedie' does not take the extremes of y as predictions."
     )
 
@@ -472,20 +472,20 @@ def test_named_outputs_are_compared_by_name():
 def test_effects_of_a_step_are_exact(step):
     seen = observe(step.model, step.X)
     along, flat = weight_effects(seen, seen.features, bins=4)
-    assert along["feature"] == "x0"
-    assert along["counts"] == [25, 25, 25, 25]
-    assert along["weights"] == [[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]]
-    assert along["low"] is None
-    assert along["labels"][0] == "-1 to -0.52"
-    assert flat["labels"] == ["5", "7"]
-    assert flat["centres"] == [5.0, 7.0]
-    np.testing.assert_allclose(flat["weights"], 0.5)
+    assert along.feature == "x0"
+    assert along.counts == [25, 25, 25, 25]
+    assert along.weights == [[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]]
+    assert along.low is None
+    assert along.labels[0] == "-1 to -0.52"
+    assert flat.labels == ["5", "7"]
+    assert flat.centres == [5.0, 7.0]
+    np.testing.assert_allclose(flat.weights, 0.5)
 
 
 def test_effects_have_the_band_of_auto(classifier):
     seen = observe(classifier.model, classifier.X)
     effect = weight_effects(seen, seen.features)[0]
-    low, middle, high = (np.array(effect[key]) for key in ("low", "weights", "high"))
+    low, middle, high = (np.array(getattr(effect, key)) for key in ("low", "weights", "high"))
     assert (low <= middle + 1e-9).all()
     assert (middle <= high + 1e-9).all()
     assert (high - low).max() > 0
@@ -496,16 +496,16 @@ def test_effects_weigh_rows(step):
     weight = np.where(step.X[:, 1] == 5, 1.0, 0.0)
     seen = observe(step.model, step.X, sample_weight=weight)
     effect = weight_effects(seen, seen.features[1:])[0]
-    assert effect["weights"][0] == [0.5, None]
+    assert effect.weights[0] == [0.5, None]
 
 
 def test_map_of_a_step_is_exact(step):
     seen = observe(step.model, step.X)
     part = weight_map(seen, *seen.features, bins=2)
-    assert part["labels"][1] == ["5", "7"]
-    assert part["most_trusted"] == [[0, 1], [0, 1]]
-    assert part["weights"][0] == [[1.0, 0.0], [1.0, 0.0]]
-    assert np.sum(part["counts"]) == 100
+    assert part.labels[1] == ["5", "7"]
+    assert part.most_trusted == [[0, 1], [0, 1]]
+    assert part.weights[0] == [[1.0, 0.0], [1.0, 0.0]]
+    assert np.sum(part.counts) == 100
 
 
 def test_map_has_none_where_there_are_no_rows(step_gate):
@@ -515,15 +515,20 @@ def test_map_has_none_where_there_are_no_rows(step_gate):
     ).fit(X, X[:, 0])
     seen = observe(model, X)
     part = weight_map(seen, *seen.features)
-    assert part["most_trusted"] == [[0, None], [None, 1]]
-    assert part["weights"][1] == [[0.0, None], [None, 1.0]]
+    assert part.most_trusted == [[0, None], [None, 1]]
+    assert part.weights[1] == [[0.0, None], [None, 1.0]]
 
 
 def test_importance_of_a_step_is_the_chance_to_change_sides(step):
     first, second = importance(observe(step.model, step.X))
-    assert first["feature"] == "x0"
-    assert first["value"] == pytest.approx(0.5, abs=0.1)
-    assert second == {"feature": "x1", "value": 0.0, "standard_error": 0.0, "relative": 0.0}
+    assert first.feature == "x0"
+    assert first.value == pytest.approx(0.5, abs=0.1)
+    assert second.to_dict() == {
+        "feature": "x1",
+        "value": 0.0,
+        "standard_error": 0.0,
+        "relative": 0.0,
+    }
 
 
 def test_importance_screens_wide_tables(step_gate):
@@ -534,7 +539,7 @@ def test_importance_screens_wide_tables(step_gate):
     ).fit(X, X[:, 0])
     ranked = importance(observe(model, X))
     assert len(ranked) == 100
-    assert ranked[0]["feature"] == "x0"
+    assert ranked[0].feature == "x0"
 
 
 def test_features_are_picked_by_name_and_position(step):
@@ -550,35 +555,35 @@ def test_features_are_picked_by_name_and_position(step):
 def test_region_errors_of_a_step_are_exact(step):
     seen = observe(step.model, step.X, step.y)
     part = region_errors(seen, find_regions(seen))
-    assert [entry["kind"] for entry in part["entries"]] == [
+    assert [entry.kind for entry in part.entries] == [
         "candidate",
         "candidate",
         "equal",
         "global",
         "local",
     ]
-    first, second = part["regions"]
-    assert first["where"] == "x0 <= 0"
-    np.testing.assert_allclose(first["loss"], [0, 4, 1, 1, 0], atol=1e-6)
-    np.testing.assert_allclose(second["to_model"], [4, 0, 1, 1, 0], atol=1e-6)
-    assert first["best"] in (0, 4)
-    assert first["n"] == 50
+    first, second = part.regions
+    assert first.where == "x0 <= 0"
+    np.testing.assert_allclose(first.loss, [0, 4, 1, 1, 0], atol=1e-6)
+    np.testing.assert_allclose(second.to_model, [4, 0, 1, 1, 0], atol=1e-6)
+    assert first.best in (0, 4)
+    assert first.n == 50
     with pytest.raises(InvalidInputError, match="need the targets"):
         region_errors(observe(step.model, step.X), find_regions(seen))
 
 
 def test_spread_counts_candidates_with_a_say(step, step_gate):
     part = spread(observe(step.model, step.X))
-    assert part["effective"]["mean"] == pytest.approx(1)
-    assert part["effective"]["of_global"] == pytest.approx(2)
-    assert part["disagreement"]["value"] == 0.0
+    assert part.effective.mean == pytest.approx(1)
+    assert part.effective.of_global == pytest.approx(2)
+    assert part.disagreement.value == 0.0
     half = LocalMARegressor(step.model.candidates, gate=step_gate(0.5)).fit(step.X, step.y)
     part = spread(observe(half, step.X))
-    assert part["effective"] | {"of_global": 2.0} == pytest.approx(
+    assert part.effective.to_dict() | {"of_global": 2.0} == pytest.approx(
         {"mean": 2, "low": 2, "median": 2, "high": 2, "of_global": 2, "n_candidates": 2}
     )
     # Half of the weight on 0 and half on 2: one away from their average.
-    assert part["disagreement"]["value"] == pytest.approx(1)
+    assert part.disagreement.value == pytest.approx(1)
 
 
 def test_disagreement_of_classes_is_a_share_of_rows():
@@ -591,16 +596,16 @@ def test_disagreement_of_classes_is_a_share_of_rows():
         gate="equal",
     ).fit([[0.0], [1.0]], classes)
     X = np.array([[-1.0], [1.0], [2.0], [3.0]])
-    assert disagreement(observe(model, X))["value"] == 0.25
+    assert disagreement(observe(model, X)).value == 0.25
 
 
 def test_support_counts_rows_outside(classifier, step):
     far = np.vstack([classifier.X[:9], [[1e3, 0.0]]])
     part = support(observe(classifier.model, far))
-    assert part["guarded"]
-    assert part["outside"] == pytest.approx(0.1)
-    assert part["sentence"].startswith("1 of 10 rows lie outside")
-    assert not support(observe(step.model, step.X))["guarded"]
+    assert part.guarded
+    assert part.outside == pytest.approx(0.1)
+    assert part.sentence.startswith("1 of 10 rows lie outside")
+    assert not support(observe(step.model, step.X)).guarded
 
 
 def test_reliability_of_a_coin_is_exact():
@@ -609,20 +614,20 @@ def test_reliability_of_a_coin_is_exact():
     y = np.array(["yes"] * 4 + ["no"] * 4)
     model = LocalMAClassifier({"coin": coin}, gate="global").fit(X, y)
     part = reliability(observe(model, X, y))
-    assert part["positive"] == "yes"
-    curve = part["curves"][0]
-    assert (curve["predicted"], curve["observed"], curve["counts"]) == ([0.75], [0.5], [8])
-    assert curve["ece"] == pytest.approx(0.25)
-    assert curve["brier"] == pytest.approx((0.75**2 + 0.25**2) / 2)
-    assert part["curves"][1]["kind"] == "global"
+    assert part.positive == "yes"
+    curve = part.curves[0]
+    assert (curve.predicted, curve.observed, curve.counts) == ([0.75], [0.5], [8])
+    assert curve.ece == pytest.approx(0.25)
+    assert curve.brier == pytest.approx((0.75**2 + 0.25**2) / 2)
+    assert part.curves[1].kind == "global"
 
 
 def test_reliability_of_many_classes_is_that_of_the_confidence(classifier, step):
     part = reliability(observe(classifier.model, classifier.X, classifier.y))
-    assert part["kind"] == "confidence"
-    curve = part["curves"][0]
-    assert sum(curve["counts"]) == 120
-    accuracy = np.dot(curve["observed"], curve["counts"]) / 120
+    assert part.kind == "confidence"
+    curve = part.curves[0]
+    assert sum(curve.counts) == 120
+    accuracy = np.dot(curve.observed, curve.counts) / 120
     assert accuracy == pytest.approx(classifier.model.score(classifier.X, classifier.y))
     with pytest.raises(InvalidInputError, match="classifier on rows with labels"):
         reliability(observe(step.model, step.X, step.y))
@@ -633,32 +638,34 @@ def test_reliability_of_many_classes_is_that_of_the_confidence(classifier, step)
 
 def test_explanation_of_a_step_is_exact(step):
     told = explain(step.model, step.X, -1)
-    assert told["row"] == 99
-    assert told["prediction"] == 2.0
-    assert told["region"] == "high is trusted most where x0 > 0"
-    second = told["candidates"][1]
-    assert {key: second[key] for key in ("name", "weight", "prediction", "contribution")} == {
+    assert told.row == 99
+    assert told.prediction == 2.0
+    assert told.region == "high is trusted most where x0 > 0"
+    second = told.candidates[1]
+    assert {
+        key: second.to_dict()[key] for key in ("name", "weight", "prediction", "contribution")
+    } == {
         "name": "high",
         "weight": 1.0,
         "prediction": 2.0,
         "contribution": 2.0,
     }
-    assert told["sentence"] == "high has 100% of the say here, and 50% under global weights."
+    assert told.sentence == "high has 100% of the say here, and 50% under global weights."
     with pytest.raises(InvalidInputError, match="X has no row 100; it has 100 rows"):
         explain(step.model, step.X, 100)
 
 
 def test_contributions_sum_to_the_prediction(classifier):
     told = explain(classifier.model, classifier.X, 3)
-    total = sum(candidate["contribution"] for candidate in told["candidates"])
-    assert total == pytest.approx(told["probabilities"][told["prediction"]])
-    assert told["prediction"] == classifier.model.predict(classifier.X)[3]
-    assert all(c["low"] <= c["weight"] + 1e-9 for c in told["candidates"])
+    total = sum(candidate.contribution for candidate in told.candidates)
+    assert total == pytest.approx(told.probabilities[told.prediction])
+    assert told.prediction == classifier.model.predict(classifier.X)[3]
+    assert all(c.low <= c.weight + 1e-9 for c in told.candidates)
 
 
 def test_a_row_unlike_the_sample_is_said_to_be(classifier):
     told = explain(classifier.model, np.array([[1e3, 0.0]]), 0)
-    assert "unlike the labelled sample (support 0.00)" in told["sentence"]
+    assert "unlike the labelled sample (support 0.00)" in told.sentence
 
 
 # Columns as people see them

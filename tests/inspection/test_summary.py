@@ -18,8 +18,8 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from localma import Column, LocalMAClassifier, LocalMARegressor, load
 from localma.errors import InvalidInputError, LocalMAWarning
 from localma.gates import ShrunkGate
-from localma.inspection import explain, observe, summarize
-from localma.inspection.plain import plain
+from localma.inspection import Summary, explain, observe, summarize
+from localma.inspection.record import plain
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")
@@ -46,7 +46,9 @@ PARTS = {
 
 def plain_summary(*args, **how):
     """Summarize, and see that JSON holds it all."""
-    summary = summarize(*args, **how)
+    record = summarize(*args, **how)
+    summary = record.to_dict()
+    assert Summary.from_dict(json.loads(json.dumps(summary))) == record
     assert set(summary) == PARTS
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
     return summary
@@ -108,7 +110,7 @@ def test_two_classes_of_numbers(loss):
     summary = plain_summary(model, X, y, predictions=P)
     assert summary["reliability"]["positive"] == 1
     assert summary["model"]["candidates"][0]["kind"] == "predictions"
-    told = explain(model, X, 0, predictions=P)
+    told = explain(model, X, 0, predictions=P).to_dict()
     assert set(told["probabilities"]) == {"0", "1"}
 
 
@@ -123,7 +125,7 @@ def test_several_outputs():
     assert summary["model"]["n_outputs"] == 2
     assert len(summary["spread"]["disagreement"]["outputs"]) == 2
     assert np.shape(summary["rows"]["prediction"]) == (80, 2)
-    told = explain(model, X, 5)
+    told = explain(model, X, 5).to_dict()
     parts = [candidate["contribution"] for candidate in told["candidates"]]
     np.testing.assert_allclose(np.sum(parts, axis=0), told["prediction"])
 
@@ -154,7 +156,7 @@ def test_predictions_alone(step):
     assert without["spread"]["disagreement"] is None
     assert without["rows"]["prediction"] is None
     assert without["regions"] == summary["regions"]
-    told = explain(model, step.X, 0)
+    told = explain(model, step.X, 0).to_dict()
     assert told["prediction"] is None
     assert told["candidates"][0]["weight"] == 1.0
 
@@ -215,7 +217,7 @@ def test_texts_have_no_columns():
     assert summary["effects"] == summary["importance"] == []
     assert summary["map"] is None
     assert summary["regions"]["regions"] == []  # all weight is on the candidate that is right
-    assert explain(model, texts, 3)["prediction"] == pytest.approx(4, abs=0.5)
+    assert explain(model, texts, 3).prediction == pytest.approx(4, abs=0.5)
 
 
 def many_candidates(n=50):
@@ -353,10 +355,7 @@ def test_output_containers_do_not_matter(step, pd):
 
 
 def test_lists_are_tables(step):
-    assert (
-        summarize(step.model, step.X.tolist())["effects"]
-        == summarize(step.model, step.X)["effects"]
-    )
+    assert summarize(step.model, step.X.tolist()).effects == summarize(step.model, step.X).effects
 
 
 def test_columns_named_by_numbers(pd):
@@ -427,3 +426,25 @@ def test_an_observation_is_made_once(step):
     calls.clear()
     observe(model, step.X).weights  # noqa: B018
     assert calls == []
+
+
+def test_records_print_as_tables_and_become_frames(step, pd):
+    summary = summarize(step.model, step.X, step.y, control=False)
+    assert str(summary).splitlines()[0].split()[:2] == ["candidate", "global_weight"]
+    assert summary.verdict in str(summary)
+    table = summary.comparison.to_frame()
+    assert table["name"].tolist() == [entry.name for entry in summary.comparison.entries]
+    assert table["rmse"].iloc[-1] == summary.comparison.model.metrics["rmse"].value
+    assert summary.importance.to_frame()["feature"].tolist() == ["x0", "x1"]
+    for record in (summary.regions, summary.effects, summary.map, summary.region_errors):
+        assert len(record.to_frame()) > 0
+        assert len(str(record).splitlines()) > len(record.to_frame())
+
+
+def test_names_are_escaped_in_html_and_on_a_terminal(step):
+    names = {"<b>": step.model.candidates["low"], "bell\x07": step.model.candidates["high"]}
+    model = LocalMARegressor(names, gate="equal").fit(step.X, step.y)
+    compared = summarize(model, step.X, step.y, control=False).comparison
+    assert "<b>" not in compared._repr_html_()
+    assert "&lt;b&gt;" in compared._repr_html_()
+    assert "\x07" not in str(compared)

@@ -38,7 +38,7 @@ from localma.errors import CandidateError, InvalidInputError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
 from localma.folds import DEFAULT_FOLDS
 from localma.frames import positions_of
-from localma.inspection.plain import plain
+from localma.inspection.record import plain
 from localma.losses import Loss
 from localma.model_file import Model, save
 from localma.tables.columns import Known
@@ -129,7 +129,7 @@ def fit(
     report = _report(model, table, left_out, out)
     if as_json:
         print_json(report)
-        note_cautions(report["cautions"])
+        note_cautions(model.cautions_)
     else:
         _show(report, reader)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,9 +48,11 @@ from localma.cli.using import (
 )
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMARegressor
+from localma.inspection import ComparisonDisplay, Explanation, Summary, summarize
 from localma.inspection import evaluate as compare_all
 from localma.inspection import explain as explain_row
-from localma.inspection import summarize
+from localma.inspection.explanation import CandidateShare
+from localma.inspection.record import Output
 from localma.model_file import Model
 from localma.tables.columns import Known
 from localma.tables.files import TableReader, open_table
@@ -97,33 +99,32 @@ def evaluate(
         )
     _look_at_support(sample.model, sample.X)
     if as_json:
-        print_json(compared)
-        note_cautions(compared["cautions"])
+        print_json(compared.to_dict())
+        note_cautions(compared.cautions)
         return
     _show_comparison(compared, sample.reader)
 
 
-def _show_comparison(compared: dict[str, Any], reader: TableReader) -> None:
-    doubtful = bool(compared["cautions"]) or (compared["constant"] or {}).get("is_idle", False)
-    if doubtful:
-        say(compared["sentence"])
-    entries, metrics = compared["entries"], compared["metrics"]
+def _show_comparison(compared: ComparisonDisplay, reader: TableReader) -> None:
+    if compared.is_doubtful:
+        say(compared.sentence)
+    entries, metrics = compared.entries, compared.metrics
     columns = [
-        [entry["name"] for entry in entries],
-        column_of([entry["loss"] for entry in entries]),
-        column_of([entry["to_best"] for entry in entries]),
-        *(column_of([e["metrics"][name] for e in entries], errors=False) for name in metrics),
+        [entry.name for entry in entries],
+        column_of([entry.loss for entry in entries]),
+        column_of([entry.to_best for entry in entries]),
+        *(column_of([e.metrics[name] for e in entries], errors=False) for name in metrics),
     ]
     body = [list(row) for row in zip(*columns, strict=True)]
-    head = ["", f"mean loss ({compared['loss']})", "more than the best", *metrics]
-    show_table(f"{compared['n_rows']:,} rows of {reader.name}", head, body, best=compared["best"])
-    if compared["n_groups"] == 1:
+    head = ["", f"mean loss ({compared.loss})", "more than the best", *metrics]
+    show_table(f"{compared.n_rows:,} rows of {reader.name}", head, body, best=compared.best)
+    if compared.n_groups == 1:
         say("All rows are of one group, which does not say how groups differ: no standard errors.")
-    elif compared["n_groups"]:
-        say(f"Standard errors are at least those between {compared['n_groups']:,} groups of rows.")
-    if not doubtful:
-        say(compared["sentence"])
-    say(compared["control"]["sentence"])
+    elif compared.n_groups:
+        say(f"Standard errors are at least those between {compared.n_groups:,} groups of rows.")
+    if not compared.is_doubtful:
+        say(compared.sentence)
+    say(compared.control.sentence)
 
 
 def weights(
@@ -146,22 +147,24 @@ def weights(
         found = summarize(loaded, X, control=False, random_state=seed)
     _look_at_support(loaded, X)
     if as_json:
-        print_json({part: found[part] for part in ("model", "regions", "importance", "spread")})
+        parts = found.to_dict()
+        print_json({name: parts[name] for name in ("model", "regions", "importance", "spread")})
         return
     body = [
         [
-            each["name"],
-            share(each["global_weight"]),
-            share(each["mean_weight"]),
-            f"{each['most_trusted']:.0%}",
+            each.name,
+            share(each.global_weight),
+            share(each.mean_weight),
+            f"{each.most_trusted:.0%}",
         ]
-        for each in found["model"]["candidates"]
+        for each in found.model.candidates
     ]
     head = ["candidate", "global weight", "mean weight", "most trusted in"]
-    show_table(f"{found['data']['n_rows']:,} rows of {reader.name}", head, body)
-    for region in found["regions"]["regions"]:
-        say(f"- {region['sentence']} ({region['share']:.0%} of rows)")
-    say(found["regions"]["sentence"])
+    show_table(f"{found.data.n_rows:,} rows of {reader.name}", head, body)
+    if found.regions is not None:
+        for region in found.regions.regions:
+            say(f"- {region.sentence} ({region.share:.0%} of rows)")
+        say(found.regions.sentence)
 
 
 def explain(
@@ -190,52 +193,58 @@ def explain(
         explanation = explain_row(loaded, X, row, random_state=seed)
     _look_at_support(loaded, X)
     if as_json:
-        print_json(explanation)
+        print_json(explanation.to_dict())
         return
     _show_explanation(explanation, reader)
 
 
-def _show_explanation(explanation: dict[str, Any], reader: TableReader) -> None:
-    row, chances = explanation["row"], explanation["probabilities"]
+def _show_explanation(explanation: Explanation, reader: TableReader) -> None:
+    row, chances = explanation.row, explanation.probabilities
     (number_in_file,) = reader.numbers([row])
     where = f"Row {row}"
     if reader.row_word == "line" or number_in_file != row:
         where += f" ({reader.row_word} {number_in_file} of {reader.name})"
-    classes = _shown_classes(chances, explanation["prediction"])
+    classes = _shown_classes(chances, explanation.prediction)
     heads = [f"p({label})" for label in classes] if classes else ["prediction"]
     body = [
         [
-            each["name"],
+            each.name,
             *_outputs(each, classes),
-            share(each["weight"]),
-            share(each["global_weight"]),
-            share(each["contribution"]) if classes else _in_words(each["contribution"]),
+            share(each.weight),
+            share(each.global_weight),
+            _contribution(each.contribution, is_share=bool(classes)),
         ]
-        for each in explanation["candidates"]
+        for each in explanation.candidates
     ]
-    predicted = explanation["prediction"]
+    predicted = explanation.prediction
     total = share(chances[str(predicted)]) if chances else _in_words(predicted)
     body.append(["combined", *_outputs(explanation, classes), "1.000", "1.000", total])
     toward = f"contributes to p({predicted})" if classes else "contributes"
     head = ["candidate", *heads, "weight here", "global weight", toward]
     show_table(f"{where}: {_in_words(predicted)}", head, body, best=len(body) - 1)
-    say(explanation["sentence"])
-    if explanation["region"]:
-        say(explanation["region"])
+    say(explanation.sentence)
+    if explanation.region:
+        say(explanation.region)
 
 
-def _shown_classes(chances: dict[str, float] | None, predicted: Any) -> list[str]:
+def _contribution(contribution: Output, *, is_share: bool) -> str:
+    if is_share and isinstance(contribution, float):
+        return share(contribution)
+    return _in_words(contribution)
+
+
+def _shown_classes(chances: dict[str, float] | None, predicted: Output) -> list[str]:
     """The classes whose probabilities are shown: all, or the predicted one of many."""
     if chances is None:
         return []
     return list(chances) if len(chances) <= CLASSES_SHOWN else [str(predicted)]
 
 
-def _outputs(predicted: dict[str, Any], classes: list[str]) -> list[str]:
+def _outputs(predicted: Explanation | CandidateShare, classes: list[str]) -> list[str]:
     """The prediction, or the probabilities of classes."""
-    if not classes:
-        return [_in_words(predicted["prediction"])]
-    return [share(predicted["probabilities"][label]) for label in classes]
+    if predicted.probabilities is None:
+        return [_in_words(predicted.prediction)]
+    return [share(predicted.probabilities[label]) for label in classes]
 
 
 def report(
@@ -267,23 +276,30 @@ def report(
         found = summarize(
             sample.model, sample.X, sample.y, **sample.options, control=control, random_state=seed
         )
-    found["rows"]["index"] = sample.rows[found["rows"]["index"]].tolist()  # as `explain` counts
+    found = _in_the_file(found, sample.rows)
     write(found, out, title=title or f"{model.stem} on {sample.reader.name}")
     _look_at_support(sample.model, sample.X)
     _say_verdicts(found, sample.reader.name)
     say(f"wrote {out}")
 
 
-def _say_verdicts(found: dict[str, Any], table: str) -> None:
+def _in_the_file(found: Summary, rows: NDArray[np.intp]) -> Summary:
+    """The summary with rows numbered as in the file, as `explain` counts them."""
+    if found.rows is None:
+        return found
+    return replace(found, rows=replace(found.rows, index=rows[found.rows.index].tolist()))
+
+
+def _say_verdicts(found: Summary, table: str) -> None:
     """Print what the fit found and, beside it, what these rows say, which may be otherwise."""
-    compared = found["comparison"]
-    say(found["verdict"])
-    if compared is not None and compared["claim"] not in found["verdict"]:
-        claim = compared["claim"]
-        say(f"On {compared['n_rows']:,} rows of {table}: {claim[0].lower()}{claim[1:]}")
+    compared = found.comparison
+    say(found.verdict)
+    if compared is not None and compared.claim not in found.verdict:
+        claim = compared.claim
+        say(f"On {compared.n_rows:,} rows of {table}: {claim[0].lower()}{claim[1:]}")
 
 
-def _in_words(value: Any) -> str:
+def _in_words(value: Output) -> str:
     if isinstance(value, float | int) and not isinstance(value, bool):
         return number(value)
     return ", ".join(map(number, value)) if isinstance(value, list) else str(value)

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from localma._optional import optional
-from localma.report.numbers import decimals_for, fixed, with_error
-from localma.wording import printable, readable
+from localma.cautions import Caution
+from localma.inspection.metrics import Measured
+from localma.wording import decimals_for, fixed, printable, readable, with_error
 
 BEYOND_ASCII = re.compile(r"[^\x00-\x7e]")
 SPELLED = {"±": "+/-", "−": "-", "–": "-", "²": "^2", "≤": "<=", "≥": ">=", "…": "..."}
@@ -75,10 +76,10 @@ def escape_messages() -> None:
         logging.lastResort.setFormatter(_Escaping())
 
 
-def note_cautions(cautions: Sequence[dict[str, Any]]) -> None:
-    """Print why a model is to be doubted, beside the JSON that a machine reads."""
+def note_cautions(cautions: Sequence[Caution]) -> None:
+    """Print reasons to doubt a model, apart from the JSON that a machine reads."""
     for caution in cautions:
-        note(caution["sentence"])
+        note(caution.sentence)
 
 
 def show_table(
@@ -140,16 +141,16 @@ def share(value: float) -> str:
     return f"{value:.3f}"
 
 
-def column_of(measured: Sequence[dict[str, Any]], *, errors: bool = True) -> list[str]:
+def column_of(measured: Sequence[Measured], *, errors: bool = True) -> list[str]:
     """Write values, and their standard errors, with the decimals that the errors allow.
 
-    >>> column_of([{"value": 1.5, "standard_error": 0.25}, {"value": 20, "standard_error": 0.31}])
+    >>> column_of([Measured(1.5, 0.25), Measured(20.0, 0.31)])
     ['1.50 ± 0.25', '20.00 ± 0.31']
     """
     decimals = decimals_for(
-        (pair["standard_error"] for pair in measured), (pair["value"] for pair in measured)
+        (pair.standard_error for pair in measured), (pair.value for pair in measured)
     )
     if not errors:
-        return [fixed(pair["value"], decimals).replace("−", "-") for pair in measured]
-    cells = [" ".join(with_error(pair, decimals)).rstrip() for pair in measured]
-    return [cell.replace("−", "-") for cell in cells]
+        return [fixed(pair.value, decimals).replace("−", "-") for pair in measured]
+    cells = [with_error(pair.value, pair.standard_error, decimals) for pair in measured]
+    return [" ".join(cell).rstrip().replace("−", "-") for cell in cells]

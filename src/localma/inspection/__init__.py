@@ -1,30 +1,29 @@
-"""Looking inside a fitted model: a summary of plain values first, then pictures."""
+"""Numbers and plots of a fitted model: one record per part, and a summary of all."""
 
 from __future__ import annotations
 
-from localma.inspection.comparison import compare, evaluate
-from localma.inspection.displays import (
-    ComparisonDisplay,
-    ErrorByRegionDisplay,
-    ImportanceDisplay,
-    RegionsDisplay,
-    ReliabilityDisplay,
-    WeightEffectDisplay,
-    WeightMapDisplay,
-)
-from localma.inspection.explanation import explain
+from localma.inspection.comparison import ComparisonDisplay, compare, evaluate
+from localma.inspection.effects import WeightEffectDisplay
+from localma.inspection.explanation import Explanation, explain
+from localma.inspection.importance import ImportanceDisplay
 from localma.inspection.observed import Observed, observe
 from localma.inspection.path import LocalityPathDisplay, locality_path
-from localma.inspection.summary import summarize
+from localma.inspection.region_errors import ErrorByRegionDisplay
+from localma.inspection.regions import RegionsDisplay
+from localma.inspection.reliability import ReliabilityDisplay
+from localma.inspection.summary import Summary, summarize
+from localma.inspection.weight_map import WeightMapDisplay
 
 __all__ = [
     "ComparisonDisplay",
     "ErrorByRegionDisplay",
+    "Explanation",
     "ImportanceDisplay",
     "LocalityPathDisplay",
     "Observed",
     "RegionsDisplay",
     "ReliabilityDisplay",
+    "Summary",
     "WeightEffectDisplay",
     "WeightMapDisplay",
     "compare",

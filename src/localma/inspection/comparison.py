@@ -1,52 +1,240 @@
-"""Who is how good: every candidate, equal, global and local weights, and a control, paired."""
+"""Mean losses of candidates, equal, global and local weights and a control, paired by row."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from localma.cautions import Caution, warn
 from localma.equations import global_average, row_losses
 from localma.errors import InvalidInputError
 from localma.evidence import BaselineGap, baseline_gap, negligible
 from localma.fit_checks import LEAST_ROWS, worse_than_constant
-from localma.inspection.control import Control, fit_control
-from localma.inspection.metrics import CLASSIFICATION, REGRESSION, measured
+from localma.inspection.control import Control, ControlNote, fit_control
+from localma.inspection.drawing import (
+    KIND_COLOURS,
+    KIND_MARKERS,
+    name_text,
+    new_axes,
+    say_above,
+    two_errors,
+)
+from localma.inspection.metrics import CLASSIFICATION, REGRESSION, Difference, Measure, Measured
 from localma.inspection.observed import Model, Observed, observe
-from localma.inspection.plain import plain
+from localma.inspection.record import Columns, Display, Record
 from localma.memorised import Gap, SampleLosses, caution_of_gaps, find_gaps
-from localma.wording import decimals_of, readable
+from localma.wording import readable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Array = NDArray[np.floating]
+Kind: TypeAlias = Literal["candidate", "equal", "global", "local", "control"]
+
+MOST_DRAWN = 15
+CANDIDATE_COLOUR, CANDIDATE_MARKER = "0.35", "x"
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One row of the comparison.
+class RowLosses:
+    """What an entry predicts, and its loss in each row.
 
-    mixture : (n,) or (n, K) what it predicts; losses : (n,).
+    mixture : (n,) or (n, K); losses : (n,).
     """
 
-    kind: str
+    kind: Kind
     name: str
     mixture: Array
     losses: Array
 
 
+@dataclass(frozen=True)
+class Entry(Record):
+    """One row of the comparison.
+
+    kind : "local" is the model; to_best, to_model : this loss minus that of the best entry or of
+    the model, paired by row, so positive is worse.
+    """
+
+    kind: Kind
+    name: str
+    loss: Measured
+    metrics: dict[str, Measured]
+    to_best: Difference
+    to_model: Difference
+
+
+@dataclass(frozen=True)
+class ConstantEntry(Record):
+    """The best constant prediction of the labelled sample, on these rows.
+
+    name : such as "the mean"; is_idle : whether the model is not better; is_worse : whether the
+    model is clearly worse.
+    """
+
+    name: str
+    prediction: list[float]
+    loss: Measured
+    to_model: Difference
+    is_idle: bool
+    is_worse: bool
+
+
+@dataclass(frozen=True)
+class LossGap(Record):
+    """A candidate whose loss here is clearly larger than on the labelled sample."""
+
+    name: str
+    sample: Measured
+    here: Measured
+    is_apart: bool
+    sentence: str
+
+
+@dataclass(frozen=True)
+class ComparisonDisplay(Display):
+    """Mean loss of each candidate, of equal, global and local weights, and of the control.
+
+    Attributes
+    ----------
+    loss : name of the loss
+    metrics : names of the other measures: rmse, mae, r2 or accuracy, log_loss, brier
+    n_rows, n_groups : n_groups is None if rows have no groups
+    best, best_candidate : positions in `entries`
+    entries : M candidates, then equal, global and local weights and the control, if there is one
+    control : is the gate a predictor in disguise?
+    gaps : candidates that are clearly worse here than on the labelled sample
+    mean_support : None if the weights are constant
+    constant : None with less than 10 rows
+    cautions : reasons to doubt the model
+    claim, sentence : the result in words, without and with the cautions
+    ax_, figure_ : of the plot
+    """
+
+    loss: str
+    metrics: list[str]
+    n_rows: int
+    n_groups: int | None
+    best: int
+    best_candidate: int
+    entries: list[Entry]
+    control: ControlNote
+    gaps: list[LossGap]
+    mean_support: float | None
+    constant: ConstantEntry | None
+    cautions: list[Caution]
+    claim: str
+    sentence: str
+
+    @classmethod
+    def from_estimator(
+        cls,
+        model: Model,
+        X: Any,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        predictions: Any = None,
+        groups: ArrayLike | None = None,
+        control: bool = True,
+        ax: Axes | None = None,
+        random_state: int = 0,
+    ) -> ComparisonDisplay:
+        """Compare a model with its candidates, and draw it."""
+        compared = evaluate(
+            model,
+            X,
+            y,
+            sample_weight=sample_weight,
+            predictions=predictions,
+            groups=groups,
+            control=control,
+            random_state=random_state,
+        )
+        return compared.plot(ax=ax)
+
+    @property
+    def model(self) -> Entry:
+        """The entry of the model."""
+        return next(entry for entry in self.entries if entry.kind == "local")
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether there are cautions, or a constant is as good as the model."""
+        return bool(self.cautions) or (self.constant is not None and self.constant.is_idle)
+
+    def columns(self) -> Columns:
+        """A row per entry: its loss, the difference to the best, and the metrics."""
+        table: Columns = {
+            "name": [entry.name for entry in self.entries],
+            self.loss: [entry.loss.value for entry in self.entries],
+            "standard_error": [entry.loss.standard_error for entry in self.entries],
+            "to_best": [entry.to_best.value for entry in self.entries],
+            "to_best_error": [entry.to_best.standard_error for entry in self.entries],
+        }
+        for name in self.metrics:
+            table[name] = [entry.metrics[name].value for entry in self.entries]
+        return table
+
+    def notes(self) -> list[str]:
+        """The result in words, then the control."""
+        return [self.sentence, self.control.sentence]
+
+    def plot(self, *, ax: Axes | None = None) -> Self:
+        """Draw the losses, best first; of many candidates the best fifteen."""
+        entries = self._best_entries()
+        is_new = ax is None
+        if ax is None:
+            ax = new_axes(6.8, 1.3 + 0.3 * len(entries))
+        self._draw_on(ax)
+        for row, entry in enumerate(entries):
+            colour = KIND_COLOURS.get(entry.kind, CANDIDATE_COLOUR)
+            ax.errorbar(
+                entry.loss.value or 0.0,
+                row,
+                xerr=two_errors(entry.loss.standard_error),
+                color=colour,
+                marker=KIND_MARKERS.get(entry.kind, CANDIDATE_MARKER),
+                markersize=7,
+                capsize=3,
+            )
+        ax.axvline(self.model.loss.value or 0.0, color=KIND_COLOURS["local"], ls=":", linewidth=1)
+        ax.set_yticks(range(len(entries)), [name_text(entry.name) for entry in entries])
+        for label, entry in zip(ax.get_yticklabels(), entries, strict=True):
+            label.set_fontweight("bold" if entry.kind == "local" else "normal")
+        ax.set_ylim(len(entries) - 0.5, -0.5)
+        ax.set_xlabel(f"{self.loss}, with two standard errors")
+        ax.grid(axis="y", color="0.92")
+        ax.set_axisbelow(True)
+        title = self.sentence
+        if len(entries) < len(self.entries):
+            title += f" {len(self.entries) - len(entries)} worse candidates are not shown."
+        say_above(ax, title, own=is_new)
+        return self
+
+    def _best_entries(self) -> list[Entry]:
+        """Entries by loss, without the worst of many candidates."""
+        ordered = sorted(self.entries, key=lambda entry: entry.loss.value or 0.0)
+        candidates = [entry for entry in ordered if entry.kind == "candidate"]
+        hidden = candidates[MOST_DRAWN:]
+        return [entry for entry in ordered if entry not in hidden]
+
+
 def evaluate(
     model: Model,
     X: Any,
-    y: Any,
+    y: ArrayLike,
     *,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     predictions: Any = None,
-    groups: Any = None,
+    groups: ArrayLike | None = None,
     control: bool = True,
     random_state: int = 0,
-) -> dict[str, Any]:
+) -> ComparisonDisplay:
     """Compare a model with its candidates, with equal and with global weights.
 
     Parameters
@@ -54,15 +242,15 @@ def evaluate(
     model : fitted
     X, y : n labelled rows that the model was not fitted on
     sample_weight : (n,), optional
-    predictions : what the candidates say about X, where they are not to be run here
-    groups : (n,) what each row belongs to, such as a patient, optional; standard errors are then
-        between groups, since rows of one are no independent draws
-    control : whether to cross-fit a gate over constants beside them
+    predictions : the candidates' predictions for X, if they are not to be run here
+    groups : (n,) the group of each row, such as a patient, optional; standard errors are then
+        between groups, since rows of one group depend on each other
+    control : whether to cross-fit a gate over constants, too
     random_state : of the control
 
     Returns
     -------
-    dict, the part "comparison" of a summary; see `localma.inspection.summary`
+    ComparisonDisplay
 
     Examples
     --------
@@ -70,53 +258,52 @@ def evaluate(
     >>> X = np.linspace(-2, 2, 200)[:, None]
     >>> model = LocalMARegressor({"left": lambda X: -X[:, 0], "right": lambda X: X[:, 0]})
     >>> model = model.set_params(random_state=0).fit(X, np.abs(X[:, 0]))
-    >>> table = evaluate(model, X + 0.01, np.abs(X[:, 0] + 0.01), control=False)
-    >>> [entry["name"] for entry in table["entries"]]
+    >>> compared = evaluate(model, X + 0.01, np.abs(X[:, 0] + 0.01), control=False)
+    >>> [entry.name for entry in compared.entries]
     ['left', 'right', 'equal weights', 'global weights', 'local weights']
-    >>> table["best"]
+    >>> compared.best
     4
     """
     seen = observe(model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups)
     return compare(seen, control=control, random_state=random_state)
 
 
-def compare(seen: Observed, *, control: bool = True, random_state: int = 0) -> dict[str, Any]:
+def compare(seen: Observed, *, control: bool = True, random_state: int = 0) -> ComparisonDisplay:
     """Compare over observed rows; see `evaluate`."""
     if seen.y is None:
         raise InvalidInputError("A comparison needs the targets of its rows; y is None.")
-    entries = make_entries(seen)
-    losses = [_mean(seen, entry.losses) for entry in entries]
-    best = int(np.argmin([value for value, _ in losses]))
-    best_candidate = int(np.argmin([value for value, _ in losses[: len(seen.names)]]))
-    judged: Control | str = "it was not asked for"
+    everybody = make_entries(seen)
+    risks = [_risk(seen, entry) for entry in everybody]
+    best = int(np.argmin(risks))
+    best_candidate = int(np.argmin(risks[: len(seen.names)]))
+    fitted: Control | str = "it was not asked for"
     if control:
-        judged = fit_control(seen, random_state)
-    if isinstance(judged, Control):
-        entries.append(_control_entry(seen, judged))
-    rows = [_row(seen, entry, entries[best], _model(entries)) for entry in entries]
-    gap = _beside_constant(seen, _model(entries).losses)
+        fitted = fit_control(seen, random_state)
+    if isinstance(fitted, Control):
+        everybody.append(_control_entry(seen, fitted))
+    model = _model(everybody)
+    entries = [_entry(seen, entry, everybody[best], model) for entry in everybody]
+    gap = _beside_constant(seen, model.losses)
     # If a constant is better, the targets here are wrong, which explains the losses of all.
-    gaps = [] if gap is not None and gap.is_worse else _find_gaps(seen, entries)
+    gaps = [] if gap is not None and gap.is_worse else _find_gaps(seen, everybody)
     cautions = [*_cautions(seen, gap), *caution_of_gaps(gaps)]
     warn((caution for caution in cautions if caution not in seen.model.cautions_), stacklevel=4)
-    claim = _claim(seen, entries, best_candidate, gap)
-    return plain(
-        {
-            "loss": seen.model.loss_.name,
-            "metrics": list(_measures(seen)),
-            "n_rows": len(seen),
-            "n_groups": seen.n_groups,
-            "best": best,
-            "best_candidate": best_candidate,
-            "entries": rows,
-            "control": _about_control(judged, rows),
-            "gaps": [_about_gap(each) for each in gaps],
-            "mean_support": _mean_support(seen),
-            "constant": _about_constant(seen, gap),
-            "cautions": [asdict(caution) for caution in cautions],
-            "claim": claim,
-            "sentence": " ".join([*(caution.sentence for caution in cautions), claim]),
-        }
+    claim = _claim(seen, everybody, best_candidate, gap)
+    return ComparisonDisplay(
+        loss=seen.model.loss_.name,
+        metrics=list(_measures(seen)),
+        n_rows=len(seen),
+        n_groups=seen.n_groups,
+        best=best,
+        best_candidate=best_candidate,
+        entries=entries,
+        control=_about_control(fitted, entries),
+        gaps=[_about_gap(each) for each in gaps],
+        mean_support=_mean_support(seen),
+        constant=_about_constant(seen, gap),
+        cautions=cautions,
+        claim=claim,
+        sentence=" ".join([*(caution.sentence for caution in cautions), claim]),
     )
 
 
@@ -140,23 +327,22 @@ def _cautions(seen: Observed, gap: BaselineGap | None) -> list[Caution]:
     return [*new, *(c for c in seen.model.cautions_ if c.kind not in kinds)]
 
 
-def _about_constant(seen: Observed, gap: BaselineGap | None) -> dict[str, Any] | None:
+def _about_constant(seen: Observed, gap: BaselineGap | None) -> ConstantEntry | None:
     constant = seen.model.constant_prediction_
     if gap is None or constant is None:
         return None
-    risk = _mean(seen, seen.baseline.losses(constant))
-    return {
-        "name": seen.baseline.name,
-        "prediction": constant,
-        "loss": measured(risk),
-        "to_model": _judged((gap.value, gap.standard_error), gap.risk),
-        "is_idle": gap.is_idle,
-        "is_worse": gap.is_worse,
-    }
+    return ConstantEntry(
+        name=seen.baseline.name,
+        prediction=constant.tolist(),
+        loss=Measured.of(_mean(seen, seen.baseline.losses(constant))),
+        to_model=_difference((gap.value, gap.standard_error), gap.risk),
+        is_idle=gap.is_idle,
+        is_worse=gap.is_worse,
+    )
 
 
 def _claim(
-    seen: Observed, entries: list[Entry], best_candidate: int, gap: BaselineGap | None
+    seen: Observed, entries: list[RowLosses], best_candidate: int, gap: BaselineGap | None
 ) -> str:
     """What the model is worth; nothing if a constant does as well."""
     if gap is None or not gap.is_idle:
@@ -170,7 +356,7 @@ def _claim(
     )
 
 
-def _find_gaps(seen: Observed, entries: list[Entry]) -> list[Gap]:
+def _find_gaps(seen: Observed, entries: list[RowLosses]) -> list[Gap]:
     """Candidates whose loss here is larger than on the labelled sample, beyond chance."""
     sample = seen.model.sample_losses_
     if sample is None:
@@ -179,14 +365,8 @@ def _find_gaps(seen: Observed, entries: list[Entry]) -> list[Gap]:
     return find_gaps(seen.names, sample, SampleLosses.of(losses, seen.sample_weight, seen.groups))
 
 
-def _about_gap(gap: Gap) -> dict[str, Any]:
-    return {
-        "name": gap.name,
-        "sample": measured(gap.sample),
-        "here": measured(gap.here),
-        "is_apart": gap.is_apart,
-        "sentence": str(gap),
-    }
+def _about_gap(gap: Gap) -> LossGap:
+    return LossGap(gap.name, Measured.of(gap.sample), Measured.of(gap.here), gap.is_apart, str(gap))
 
 
 def _mean_support(seen: Observed) -> float | None:
@@ -201,22 +381,23 @@ def _support_in_words(seen: Observed) -> list[str]:
     return [] if support is None else [f"Mean support of the rows: {support:.2f}."]
 
 
-def make_entries(seen: Observed) -> list[Entry]:
+def make_entries(seen: Observed) -> list[RowLosses]:
     """Everybody but the control: M candidates, then equal, global and local weights."""
     M = len(seen.names)
     entries = [
-        Entry("candidate", name, seen.predictions[:, m], seen.losses_of(m))
+        RowLosses("candidate", name, seen.predictions[:, m], seen.losses_of(m))
         for m, name in enumerate(seen.names)
     ]
-    for kind, weights in (
+    constant_weights: list[tuple[Kind, Array]] = [
         ("equal", np.full(M, 1.0 / M)),
         ("global", seen.model.global_weights_),
-    ):
+    ]
+    for kind, weights in constant_weights:
         mixture = global_average(weights, seen.predictions)
         losses = seen.losses(weights)
-        entries.append(Entry(kind, f"{kind} weights", mixture, losses))
+        entries.append(RowLosses(kind, f"{kind} weights", mixture, losses))
     losses = seen.losses(seen.weights)
-    return [*entries, Entry("local", name_of_model(seen), seen.mixture, losses)]
+    return [*entries, RowLosses("local", name_of_model(seen), seen.mixture, losses)]
 
 
 def name_of_model(seen: Observed) -> str:
@@ -224,7 +405,7 @@ def name_of_model(seen: Observed) -> str:
     return "this model" if seen.model.gate_.is_constant else "local weights"
 
 
-def difference(seen: Observed, entry: Entry, other: Entry) -> tuple[float, float]:
+def difference(seen: Observed, entry: RowLosses, other: RowLosses) -> tuple[float, float]:
     """Loss of an entry minus that of another, with its standard error."""
     return _mean(seen, entry.losses - other.losses)
 
@@ -233,32 +414,32 @@ def _mean(seen: Observed, values: Array) -> tuple[float, float]:
     return seen.mean_and_error(values, np.arange(len(seen)))
 
 
-def _model(entries: list[Entry]) -> Entry:
+def _model(entries: list[RowLosses]) -> RowLosses:
     return next(entry for entry in entries if entry.kind == "local")
 
 
-def _row(seen: Observed, entry: Entry, best: Entry, model: Entry) -> dict[str, Any]:
+def _entry(seen: Observed, entry: RowLosses, best: RowLosses, model: RowLosses) -> Entry:
     weight, groups, targets = seen.sample_weight, seen.groups, _plain_targets(seen)
     mixture = entry.mixture if entry.mixture.ndim == 2 else entry.mixture[:, np.newaxis]
-    return {
-        "kind": entry.kind,
-        "name": entry.name,
-        "loss": measured(_mean(seen, entry.losses)),
-        "metrics": {
-            name: measured(measure(targets, mixture, weight, groups))
+    return Entry(
+        kind=entry.kind,
+        name=entry.name,
+        loss=Measured.of(_mean(seen, entry.losses)),
+        metrics={
+            name: Measured.of(measure(targets, mixture, weight, groups))
             for name, measure in _measures(seen).items()
         },
-        "to_best": _judged(difference(seen, entry, best), _risk(seen, best)),
-        "to_model": _judged(difference(seen, entry, model), _risk(seen, model)),
-    }
+        to_best=_difference(difference(seen, entry, best), _risk(seen, best)),
+        to_model=_difference(difference(seen, entry, model), _risk(seen, model)),
+    )
 
 
-def _risk(seen: Observed, entry: Entry) -> float:
+def _risk(seen: Observed, entry: RowLosses) -> float:
     return _mean(seen, entry.losses)[0]
 
 
-def _judged(pair: tuple[float, float], risk: float) -> dict[str, Any]:
-    return {**measured(pair), "is_clear": _is_clear(*pair, risk)}
+def _difference(pair: tuple[float, float], risk: float) -> Difference:
+    return Difference(*pair, is_clear=_is_clear(*pair, risk))
 
 
 def _is_clear(value: float, error: float, risk: float) -> bool:
@@ -266,7 +447,7 @@ def _is_clear(value: float, error: float, risk: float) -> bool:
     return bool(abs(value) > max(2 * error, negligible(risk)))
 
 
-def _measures(seen: Observed) -> dict[str, Any]:
+def _measures(seen: Observed) -> Mapping[str, Measure]:
     return CLASSIFICATION if seen.is_classification else REGRESSION
 
 
@@ -277,65 +458,23 @@ def _plain_targets(seen: Observed) -> Array:
     return seen.targets
 
 
-def _control_entry(seen: Observed, control: Control) -> Entry:
+def _control_entry(seen: Observed, control: Control) -> RowLosses:
     mixture = observed = control.mixture
     if seen.is_classification and seen.model.loss_.name == "cross_entropy":
         observed = np.take_along_axis(mixture, seen.observed_classes[:, np.newaxis], axis=1)
     losses = row_losses(seen.model.loss_, seen.targets, observed)
-    return Entry("control", "control: constants", mixture, losses)
+    return RowLosses("control", "control: constants", mixture, losses)
 
 
-def _about_control(control: Control | str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _about_control(control: Control | str, entries: list[Entry]) -> ControlNote:
     if isinstance(control, str):
-        return {
-            "name": None,
-            "constants": [],
-            "n_rows": 0,
-            "n_fitted": 0,
-            "sentence": f"There is no control: {control}.",
-        }
-    row = rows[-1]
-    model = next(each for each in rows if each["kind"] == "local")
-    what = (
-        f"A gate of the same kind over {len(control.constants)} constants instead of the "
-        f"candidates, learnt from {control.n_fitted:,} of these rows, has a loss of "
-    )
-    return {
-        "name": row["name"],
-        "constants": control.constants,
-        "n_rows": len(control.mixture),
-        "n_fitted": control.n_fitted,
-        "sentence": what + _control_in_words(row, model),
-    }
+        return ControlNote.without(control)
+    last = entries[-1]
+    model = next(entry for entry in entries if entry.kind == "local")
+    return ControlNote.of(control, last.name, (last.loss, model.loss), last.to_model)
 
 
-def _control_in_words(control: dict[str, Any], model: dict[str, Any]) -> str:
-    """Losses of the control and of the model, their difference, and what it means.
-
-    All three have the same decimals, and the difference is that of the figures shown.
-    """
-    gap = control["to_model"]
-    error = gap["standard_error"]
-    decimals = decimals_of(error if error > 0 else gap["value"])
-    shown = [round(each["loss"]["value"], decimals) for each in (control, model)]
-    numbers = (*shown, abs(shown[0] - shown[1]), round(error, decimals))
-    figures = [f"{value:,.{max(0, decimals)}f}" for value in numbers]
-    losses = f"{figures[0]}, the model {figures[1]}"
-    size = f"{figures[2]} ± {figures[3]}"
-    if not gap["is_clear"]:
-        return (
-            f"{losses}. The difference, {size}, is not clear: the gate may predict the target by "
-            "itself, and a model trained on these inputs may do so better."
-        )
-    if gap["value"] < 0:
-        return (
-            f"{losses}. The control is {size} lower: the gate does better without the candidates, "
-            "so a model trained on these inputs belongs in the pool."
-        )
-    return f"{losses}. The control is {size} higher: the candidates' predictions matter."
-
-
-def _sentence(seen: Observed, entries: list[Entry], best_candidate: int) -> str:
+def _sentence(seen: Observed, entries: list[RowLosses], best_candidate: int) -> str:
     """The model compared with the best candidate and the global weights, in words."""
     model = _model(entries)
     risk, error = _mean(seen, model.losses)

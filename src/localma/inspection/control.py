@@ -20,7 +20,10 @@ from sklearn.exceptions import ConvergenceWarning
 from localma.equations import local_average
 from localma.folds import make_folds
 from localma.gates import Gate, Labelled
+from localma.inspection.metrics import Difference, Measured
 from localma.inspection.observed import Observed
+from localma.inspection.record import Label, Record
+from localma.wording import decimals_of
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]
@@ -46,6 +49,64 @@ class Control:
     mixture: Array
     constants: list[Any]
     n_fitted: int
+
+
+@dataclass(frozen=True)
+class ControlNote(Record):
+    """The control in words.
+
+    name : of its entry in the comparison, or None if there is no control; constants : the
+    predictions that replaced the candidates; n_fitted : rows that each gate learnt from.
+    """
+
+    name: str | None
+    constants: list[Label]
+    n_rows: int
+    n_fitted: int
+    sentence: str
+
+    @classmethod
+    def without(cls, reason: str) -> ControlNote:
+        """Say why there is no control."""
+        return cls(None, [], 0, 0, f"There is no control: {reason}.")
+
+    @classmethod
+    def of(
+        cls, control: Control, name: str, losses: tuple[Measured, Measured], gap: Difference
+    ) -> ControlNote:
+        """Compare the control with the model; losses : of the control and of the model."""
+        sentence = (
+            f"A gate of the same kind over {len(control.constants)} constants instead of the "
+            f"candidates, learnt from {control.n_fitted:,} of these rows, has a loss of "
+            f"{_compared(losses, gap)}"
+        )
+        n_rows = len(control.mixture)
+        return cls(name, control.constants, n_rows, control.n_fitted, sentence)
+
+
+def _compared(losses: tuple[Measured, Measured], gap: Difference) -> str:
+    """Losses of the control and of the model, their difference, and its meaning.
+
+    All three have the same decimals, and the difference is that of the figures shown.
+    """
+    error, value = gap.standard_error or 0.0, gap.value or 0.0
+    decimals = decimals_of(error if error > 0 else value)
+    control, model = (round(loss.value or 0.0, decimals) for loss in losses)
+    numbers = (control, model, abs(control - model), round(error, decimals))
+    figures = [f"{figure:,.{max(0, decimals)}f}" for figure in numbers]
+    text = f"{figures[0]}, the model {figures[1]}"
+    size = f"{figures[2]} ± {figures[3]}"
+    if not gap.is_clear:
+        return (
+            f"{text}. The difference, {size}, is not clear: the gate may predict the target by "
+            "itself, and a model trained on these inputs may do so better."
+        )
+    if value < 0:
+        return (
+            f"{text}. The control is {size} lower: the gate does better without the candidates, "
+            "so a model trained on these inputs belongs in the pool."
+        )
+    return f"{text}. The control is {size} higher: the candidates' predictions matter."
 
 
 def fit_control(seen: Observed, random_state: int = 0) -> Control | str:

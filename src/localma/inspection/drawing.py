@@ -9,10 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from localma._optional import optional
 from localma.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Style = TypeVar("Style")
 
 OTHERS = "#999999"
 COLOURS = (
@@ -78,27 +85,42 @@ def two_errors(error: float | None) -> float:
     return float("nan") if error is None else 2 * error
 
 
-def new_axes(width: float, height: float) -> Any:
+def new_axes(width: float, height: float) -> Axes:
     """Axes on a figure of their own, which arranges itself."""
     pyplot = optional("matplotlib.pyplot", extra="plot")
     return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
 
 
-def say_above(ax: Any, text: str, *, own: bool) -> None:
+def whole_figure(ax: Axes) -> Figure:
+    """The figure that axes belong to, without the subfigures between."""
+    figure: Any = ax.figure
+    return figure.figure
+
+
+def say_above(ax: Axes, text: str, *, own: bool) -> None:
     """A sentence above a picture: over the whole figure if it is our own, else over the axes."""
     if own:
-        width = int(ax.figure.get_figwidth() * 13)
-        ax.figure.suptitle(wrapped(text, width), fontsize="small")
+        figure = whole_figure(ax)
+        figure.suptitle(wrapped(text, int(figure.get_figwidth() * 13)), fontsize="small")
     else:
         ax.set_title(wrapped(text, 70), fontsize="small")
 
 
-def place(item: int, styles: Sequence[Any]) -> Any:
+def place(item: int, styles: Sequence[Style]) -> Style:
     """Style of the n-th candidate."""
     return styles[item % len(styles)]
 
 
-def legend_below(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
+def draw_legend(ax: Axes, is_new: bool) -> None:
+    """Put the legend below a figure of our own, or else inside the axes."""
+    handles, labels = ax.get_legend_handles_labels()
+    if is_new:
+        legend_below(whole_figure(ax), handles, labels)
+    else:
+        ax.legend(handles, labels, fontsize="small")
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> None:
     """One legend for a whole figure, below it, in as many columns as fit."""
     longest = max(len(label) for label in labels)
     room = int(figure.get_figwidth() * 12)

@@ -1,43 +1,145 @@
-"""Which features the gate looks at: how much weight moves when one of them is shuffled."""
+"""Importance of features: the share of weight that moves when one of them is shuffled."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from localma.inspection.columns import Feature, shuffle_column
-from localma.inspection.observed import Observed
-from localma.inspection.plain import plain
+from localma.inspection.drawing import COLOURS, name_text, new_axes, nothing_to_draw
+from localma.inspection.observed import Model, Observed, observe
+from localma.inspection.record import Columns, Display, Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Array = NDArray[np.floating]
 
 REPEATS = 3
 MOST_FEATURES = 100
 """Features that are shuffled; of more, those that go most with the weights."""
+MOST_BARS = 20
 
 
-def importance(seen: Observed, *, random_state: int = 0) -> list[dict[str, Any]]:
-    """``mean_i 1/2 sum_m |w_m(x_i) - w_m(x_i, shuffled)|``; the part "importance" of a summary.
+@dataclass(frozen=True)
+class FeatureImportance(Record):
+    """Importance of one feature; `relative` sums to one over features."""
+
+    feature: str
+    value: float
+    standard_error: float | None
+    relative: float
+
+
+@dataclass(frozen=True)
+class ImportanceDisplay(Display):
+    """Share of the weight that moves when a feature is shuffled, largest first.
+
+    Attributes
+    ----------
+    rows : empty if the weights are the same for every row
+    ax_, figure_ : of the plot
+    """
+
+    rows: list[FeatureImportance]
+
+    @classmethod
+    def from_estimator(
+        cls,
+        model: Model,
+        X: Any,
+        *,
+        sample_weight: ArrayLike | None = None,
+        ax: Axes | None = None,
+        random_state: int = 0,
+    ) -> ImportanceDisplay:
+        """Measure the importance of each feature for the gate, and draw it."""
+        seen = observe(model, X, sample_weight=sample_weight).sample(random_state=random_state)
+        return importance(seen, random_state=random_state).plot(ax=ax)
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the features, the most important one at the beginning."""
+        return [row.feature for row in self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[FeatureImportance]:
+        return iter(self.rows)
+
+    def __getitem__(self, position: int) -> FeatureImportance:
+        return self.rows[position]
+
+    def to_plain(self) -> Any:
+        """The list of rows."""
+        return self.to_dict()["rows"]
+
+    def columns(self) -> Columns:
+        """A row per feature."""
+        return {
+            "feature": [row.feature for row in self.rows],
+            "importance": [row.value for row in self.rows],
+            "standard_error": [row.standard_error for row in self.rows],
+            "relative": [row.relative for row in self.rows],
+        }
+
+    def plot(self, *, ax: Axes | None = None) -> Self:
+        """Draw the twenty most important features."""
+        if not self.rows:
+            raise nothing_to_draw()
+        rows = self.rows[:MOST_BARS]
+        if ax is None:
+            ax = new_axes(6.4, 1.2 + 0.3 * max(len(rows), 2))
+        self._draw_on(ax)
+        positions = np.arange(len(rows))
+        ax.barh(
+            positions,
+            [row.value for row in rows],
+            xerr=[row.standard_error or 0.0 for row in rows],
+            color=COLOURS[0],
+            ecolor="0.3",
+            height=0.7,
+        )
+        ax.set_yticks(positions, [name_text(row.feature) for row in rows])
+        ax.set_xlabel("share of the weight that moves when shuffled")
+        ax.set_xlim(0, None)
+        ax.set_ylim(len(rows) - 0.5, -0.5)
+        n_hidden = len(self.rows) - len(rows)
+        if n_hidden:
+            ax.set_title(f"{n_hidden} less important features are not shown", fontsize="small")
+        return self
+
+
+def importance(seen: Observed, *, random_state: int = 0) -> ImportanceDisplay:
+    """``mean_i 1/2 sum_m |w_m(x_i) - w_m(x_i, shuffled)|`` of each feature.
 
     Between 0, the feature plays no part, and 1, all the weight goes to other candidates. Columns
     of X are shuffled, not their encodings; no target is needed. Empty if the weights are the same
     for every row.
     """
     if not seen.weights_vary:
-        return []
+        return ImportanceDisplay([])
     rng = np.random.default_rng(random_state)
     orders = [rng.permutation(len(seen)) for _ in range(REPEATS)]
-    found: list[dict[str, Any]] = []
-    for feature in _screened(seen):
-        moved = [_moved(seen, feature, order) for order in orders]
-        error = float(np.std(moved, ddof=1) / np.sqrt(REPEATS))
-        found.append({"feature": feature.name, "value": np.mean(moved), "standard_error": error})
-    total = sum(row["value"] for row in found)
-    for row in found:
-        row["relative"] = row["value"] / total if total > 0 else 0.0
-    return plain(sorted(found, key=lambda row: -row["value"]))
+    features = _screened(seen)
+    moved = np.array([[_moved(seen, feature, order) for order in orders] for feature in features])
+    values = moved.reshape(len(features), REPEATS).mean(axis=1)
+    total = values.sum()
+    rows = [
+        FeatureImportance(
+            feature=feature.name,
+            value=float(value),
+            standard_error=float(np.std(repeats, ddof=1) / np.sqrt(REPEATS)),
+            relative=float(value / total) if total > 0 else 0.0,
+        )
+        for feature, value, repeats in zip(features, values, moved, strict=True)
+    ]
+    return ImportanceDisplay(sorted(rows, key=lambda row: -row.value))
 
 
 def features_in_use(seen: Observed, *, random_state: int = 0) -> list[Feature]:

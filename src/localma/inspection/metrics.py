@@ -1,4 +1,4 @@
-"""Plain measures of prediction that everybody knows, each with its standard error.
+"""Common measures of prediction, each with its standard error.
 
 A standard error comes from the rows: that of the mean of a row's influence on the measure; see
 `localma.evidence.mean_and_error`, which takes the groups that rows belong to.
@@ -7,18 +7,43 @@ A standard error comes from the rows: that of the mean of a row's influence on t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localma.evidence import mean_and_error
+from localma.inspection.record import Record
 from localma.losses import cross_entropy
 
 Array = NDArray[np.floating]
 Groups = NDArray[np.intp] | None
 Measure = Callable[..., tuple[float, float]]
 """(y, mixture, sample_weight, groups=groups) -> a value and its standard error."""
+
+
+@dataclass(frozen=True)
+class Measured(Record):
+    """A mean over rows and its standard error; None if it does not exist."""
+
+    value: float | None
+    standard_error: float | None
+
+    @classmethod
+    def of(cls, pair: tuple[float, float]) -> Self:
+        """From a value and its standard error."""
+        return cls(*pair)
+
+
+@dataclass(frozen=True)
+class Difference(Measured):
+    """A difference of two mean losses.
+
+    is_clear : whether it is more than two standard errors and more than 0.1 % of the loss.
+    """
+
+    is_clear: bool
 
 
 def rmse(
@@ -84,8 +109,3 @@ def brier(
 
 REGRESSION: dict[str, Measure] = {"rmse": rmse, "mae": mae, "r2": r2}
 CLASSIFICATION: dict[str, Measure] = {"accuracy": accuracy, "log_loss": log_loss, "brier": brier}
-
-
-def measured(pair: tuple[float, float]) -> dict[str, Any]:
-    """A value and its standard error by name."""
-    return {"value": pair[0], "standard_error": pair[1]}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeRegressor
 
 from localma.inspection.columns import MISSING, Feature
+from localma.inspection.record import Record
 
 Array = NDArray[np.floating]
 
@@ -177,11 +178,19 @@ def inside(values: Array, bounds: Bounds) -> NDArray[np.bool_]:
     return within
 
 
-def conditions(axes: Sequence[Axis], bounds: Bounds) -> list[dict[str, str]]:
-    """What rows within bounds have in common, in words, one condition per axis."""
+@dataclass(frozen=True)
+class Condition(Record):
+    """A property of the rows of a region, in words, such as "area > 80"."""
+
+    feature: str
+    text: str
+
+
+def conditions(axes: Sequence[Axis], bounds: Bounds) -> list[Condition]:
+    """The common properties of rows within bounds, one condition per axis."""
     return [
-        {"feature": axes[place].feature.name, "text": _condition(axes[place], *bounds[place])}
-        for place in bounds
+        Condition(axes[position].feature.name, _condition(axes[position], low, high))
+        for position, (low, high) in bounds.items()
     ]
 
 

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from localma.inspection.columns import Feature
+from localma.inspection.drawing import (
+    COLOURS,
+    HATCHES,
+    draw_legend,
+    name_text,
+    new_axes,
+    nothing_to_draw,
+    place,
+    say_above,
+    wrapped,
+)
 from localma.inspection.importance import features_in_use
-from localma.inspection.observed import Observed
-from localma.inspection.plain import plain
+from localma.inspection.observed import Model, Observed, observe
+from localma.inspection.record import Columns, Display, Record
 from localma.inspection.region_tree import (
     Axis,
     Bounds,
+    Condition,
     conditions,
     fit_tree,
     inside,
@@ -24,7 +36,10 @@ from localma.inspection.region_tree import (
     on_axes,
     one_hot_parts,
 )
-from localma.inspection.shown import most_trusted
+from localma.inspection.shown import Shown, most_trusted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]
@@ -63,13 +78,122 @@ class Regions:
         values = on_axes(self.axes, features)
         return np.argmax([inside(values, bounds) for bounds in self.bounds], axis=0)
 
-    def conditions(self, place: int) -> list[dict[str, str]]:
-        """What the rows of a region have in common, in words."""
-        return conditions(self.axes, self.bounds[place])
+    def conditions(self, region: int) -> list[Condition]:
+        """The common properties of the rows of a region, in words."""
+        return conditions(self.axes, self.bounds[region])
 
-    def where(self, place: int) -> str:
+    def where(self, region: int) -> str:
         """The conditions of a region in one phrase; empty for the only one."""
-        return " and ".join(condition["text"] for condition in self.conditions(place))
+        return " and ".join(condition.text for condition in self.conditions(region))
+
+
+@dataclass(frozen=True)
+class Region(Record):
+    """One region in words.
+
+    where : the sentence without its subject, such as "area > 80 and rooms <= 3"; n, share : of
+    the rows; most_trusted : a name; weights : [C].
+    """
+
+    sentence: str
+    where: str
+    conditions: list[Condition]
+    n: int
+    share: float
+    most_trusted: str
+    weights: list[float]
+
+
+@dataclass(frozen=True)
+class Faithfulness(Record):
+    """How well regions describe the weights of rows that they were not drawn from."""
+
+    r2: float | None
+    agreement: float | None
+    n_held_out: int
+
+
+@dataclass(frozen=True)
+class RegionsDisplay(Display):
+    """Regions of the rows, with the mean weights in each.
+
+    Attributes
+    ----------
+    candidates : C names, the sum of n_others last
+    regions : empty if the weights are the same for every row
+    faithfulness, sentence : how well the regions describe the weights, and the same in words
+    ax_, figure_ : of the plot
+    """
+
+    candidates: list[str]
+    n_others: int
+    regions: list[Region]
+    faithfulness: Faithfulness
+    sentence: str
+
+    @classmethod
+    def from_estimator(
+        cls,
+        model: Model,
+        X: Any,
+        *,
+        sample_weight: ArrayLike | None = None,
+        ax: Axes | None = None,
+        random_state: int = 0,
+    ) -> RegionsDisplay:
+        """Find the regions of a model over some rows, and draw them."""
+        seen = observe(model, X, sample_weight=sample_weight).sample(random_state=random_state)
+        found = find_regions(seen, random_state=random_state)
+        return describe_regions(seen, found).plot(ax=ax)
+
+    def columns(self) -> Columns:
+        """A row per region."""
+        table: Columns = {
+            "region": [region.where for region in self.regions],
+            "rows": [region.n for region in self.regions],
+            "share": [region.share for region in self.regions],
+            "most_trusted": [region.most_trusted for region in self.regions],
+        }
+        for c, name in enumerate(self.candidates):
+            table[name] = [region.weights[c] for region in self.regions]
+        return table
+
+    def notes(self) -> list[str]:
+        """How well the regions describe the weights."""
+        return [self.sentence]
+
+    def plot(self, *, ax: Axes | None = None) -> Self:
+        """Draw one bar per region; the title says how faithful the regions are."""
+        if not self.regions:
+            raise nothing_to_draw()
+        is_new = ax is None
+        if ax is None:
+            ax = new_axes(8.4, 1.7 + 0.62 * len(self.regions))
+        self._draw_on(ax)
+        rows = np.arange(len(self.regions))
+        ends = np.zeros(len(self.regions))
+        for c, name in enumerate(self.candidates):
+            widths = np.array([region.weights[c] for region in self.regions])
+            ax.barh(
+                rows,
+                widths,
+                left=ends,
+                height=0.72,
+                color=place(c, COLOURS),
+                hatch=place(c, HATCHES),
+                edgecolor="white",
+                linewidth=0.5,
+                label=name_text(name),
+            )
+            ends += widths
+        labels = [
+            f"{wrapped(region.where, 38)}\n({region.share:.0%} of rows)" for region in self.regions
+        ]
+        ax.set_yticks(rows, labels, fontsize="small")
+        ax.set(xlim=(0, 1), ylim=(len(self.regions) - 0.5, -0.5), xlabel="share of the weight")
+        say_above(ax, self.sentence, own=is_new)
+        draw_legend(ax, is_new)
+        return self
 
 
 def find_regions(seen: Observed, *, random_state: int = 0) -> Regions:
@@ -94,42 +218,40 @@ def find_regions(seen: Observed, *, random_state: int = 0) -> Regions:
     return Regions(final.axes, final.bounds, *scores[chosen], len(judged))
 
 
-def describe_regions(seen: Observed, found: Regions) -> dict[str, Any]:
-    """Put the regions in words, with the weights there; the part "regions" of a summary.
+def describe_regions(seen: Observed, found: Regions) -> RegionsDisplay:
+    """Put the regions in words, with the weights there.
 
     There are none if the weights are the same for every row.
     """
     shown = most_trusted(seen.names, seen.mean(seen.weights))
-    place = found.of(seen.features, len(seen))
-    regions = []
-    for k in range(len(found.bounds) if seen.weights_vary else 0):
-        rows = np.flatnonzero(place == k)
-        weights = _mean_weights(seen, rows)
-        leader, subject = _leader(seen.names, weights)
-        where = found.where(k)
-        regions.append(
-            {
-                "sentence": f"{subject} where {where}" if where else f"{subject} on average",
-                "where": where or "on average",
-                "conditions": found.conditions(k),
-                "n": len(rows),
-                "share": seen.sample_weight[rows].sum() / seen.sample_weight.sum(),
-                "most_trusted": leader,
-                "weights": shown.of(weights),
-            }
-        )
-    return plain(
-        {
-            "candidates": shown.labels,
-            "n_others": shown.n_others,
-            "regions": regions,
-            "faithfulness": {
-                "r2": found.r2,
-                "agreement": found.agreement,
-                "n_held_out": found.n_held_out,
-            },
-            "sentence": _sentence(found) if seen.weights_vary else SAME_FOR_ALL,
-        }
+    regions, sentence = [], SAME_FOR_ALL
+    if seen.weights_vary:
+        region_of_row = found.of(seen.features, len(seen))
+        sentence = _sentence(found)
+        for k in range(len(found.bounds)):
+            rows = np.flatnonzero(region_of_row == k)
+            regions.append(_region(seen, found, k, rows, shown))
+    return RegionsDisplay(
+        candidates=list(shown.labels),
+        n_others=shown.n_others,
+        regions=regions,
+        faithfulness=Faithfulness(found.r2, found.agreement, found.n_held_out),
+        sentence=sentence,
+    )
+
+
+def _region(seen: Observed, found: Regions, k: int, rows: Rows, shown: Shown) -> Region:
+    weights = _mean_weights(seen, rows)
+    leader, subject = _leader(seen.names, weights)
+    where = found.where(k)
+    return Region(
+        sentence=f"{subject} where {where}" if where else f"{subject} on average",
+        where=where or "on average",
+        conditions=found.conditions(k),
+        n=len(rows),
+        share=float(seen.sample_weight[rows].sum() / seen.sample_weight.sum()),
+        most_trusted=leader,
+        weights=shown.of(weights).tolist(),
     )
 
 

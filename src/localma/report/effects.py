@@ -2,45 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from localma.inspection.effects import WeightEffect
 from localma.report.bars import stacked
-from localma.report.numbers import fixed, place
-from localma.report.scales import Scale, around, date_ticks, is_skewed, ticks
-from localma.report.styles import Styles
+from localma.report.scales import Scale, around, coordinate, date_ticks, is_skewed, ticks
+from localma.report.styles import Style, Styles
+from localma.wording import fixed
 
 FEWEST_POINTS = 4
 WEIGHT = Scale(0.0, 1.0)
 
 
-def effects(part: list[dict[str, Any]], styles: Styles) -> list[dict[str, Any]]:
+def effects(part: list[WeightEffect], styles: Styles) -> list[dict[str, Any]]:
     """A figure per feature, the most important first."""
     return [_figure(effect, styles.of(effect)) for effect in part]
 
 
-def _figure(effect: dict[str, Any], series: list[dict[str, str]]) -> dict[str, Any]:
-    known = [b for b, centre in enumerate(effect["centres"] or []) if centre is not None]
+def _figure(effect: WeightEffect, series: list[Style]) -> dict[str, Any]:
+    known = effect.centred_bins
     # Few values are told better one by one than by a line between them.
     along = len(known) >= FEWEST_POINTS
     return {
-        "feature": effect["feature"],
+        "feature": effect.feature,
         "series": series,
         "table": _table(effect),
         "lines": _lines(effect, series, known) if along else None,
-        "bars": None if along else _bars(effect, series, range(len(effect["labels"]))),
+        "bars": None if along else _bars(effect, series, range(len(effect.labels))),
         # What a line cannot show: rows without a value.
-        "missing": _bars(effect, series, sorted(set(range(len(effect["labels"]))) - set(known)))
+        "missing": _bars(effect, series, sorted(set(range(len(effect.labels))) - set(known)))
         if along
         else [],
-        "has_bands": along and effect["low"] is not None,
+        "has_bands": along and effect.low is not None,
     }
 
 
-def _lines(
-    effect: dict[str, Any], series: list[dict[str, str]], known: list[int]
-) -> dict[str, Any]:
-    centres = [effect["centres"][b] for b in known]
-    is_date = effect["kind"] == "date"
+def _lines(effect: WeightEffect, series: list[Style], known: list[int]) -> dict[str, Any]:
+    centres = [centre for centre in effect.centres or [] if centre is not None]
+    is_date = effect.kind == "date"
     log = not is_date and is_skewed(centres)
     scale = around(centres, log=log, share=0.02)
     return {
@@ -50,8 +50,8 @@ def _lines(
         "lines": [
             {
                 "style": style,
-                "points": _points(scale, effect, known, effect["weights"][c]),
-                "line": _polyline(scale, effect, known, effect["weights"][c]),
+                "points": _points(scale, effect, known, effect.weights[c]),
+                "line": _polyline(scale, effect, known, effect.weights[c]),
                 "band": _band(scale, effect, known, c),
             }
             for c, style in enumerate(series)
@@ -60,13 +60,13 @@ def _lines(
 
 
 def _points(
-    scale: Scale, effect: dict[str, Any], known: list[int], weights: list[float | None]
+    scale: Scale, effect: WeightEffect, known: list[int], weights: list[float | None]
 ) -> list[dict[str, str]]:
     return [
         {
-            "x": place(scale.at(effect["centres"][b])),
-            "y": place(100 - WEIGHT.at(weights[b] or 0.0)),
-            "says": f"{effect['labels'][b]}: {fixed(weights[b], 2)}",
+            "x": coordinate(scale.at((effect.centres or [])[b] or 0.0)),
+            "y": coordinate(100 - WEIGHT.at(weights[b] or 0.0)),
+            "says": f"{effect.labels[b]}: {fixed(weights[b], 2)}",
         }
         for b in known
         if weights[b] is not None
@@ -74,46 +74,46 @@ def _points(
 
 
 def _polyline(
-    scale: Scale, effect: dict[str, Any], known: list[int], weights: list[float | None]
+    scale: Scale, effect: WeightEffect, known: list[int], weights: list[float | None]
 ) -> str:
     points = _points(scale, effect, known, weights)
     return " ".join(f"{point['x']},{point['y']}" for point in points)
 
 
-def _band(scale: Scale, effect: dict[str, Any], known: list[int], c: int) -> str:
+def _band(scale: Scale, effect: WeightEffect, known: list[int], c: int) -> str:
     """The outline of the band: along its lower side, and back along its upper one."""
-    if effect["low"] is None:
+    if effect.low is None or effect.high is None:
         return ""
-    there = _polyline(scale, effect, known, effect["low"][c])
-    back = _polyline(scale, effect, known[::-1], effect["high"][c])
+    there = _polyline(scale, effect, known, effect.low[c])
+    back = _polyline(scale, effect, known[::-1], effect.high[c])
     return f"{there} {back}"
 
 
-def _bars(effect: dict[str, Any], series: list[dict[str, str]], bins: Any) -> list[dict[str, Any]]:
+def _bars(effect: WeightEffect, series: list[Style], bins: Iterable[int]) -> list[dict[str, Any]]:
     return [
         {
-            "label": effect["labels"][b],
-            "n": f"{effect['counts'][b]:,}",
-            "bar": stacked([weights[b] for weights in effect["weights"]], series),
+            "label": effect.labels[b],
+            "n": f"{effect.counts[b]:,}",
+            "bar": stacked([weights[b] for weights in effect.weights], series),
         }
         for b in bins
     ]
 
 
-def _table(effect: dict[str, Any]) -> list[dict[str, Any]]:
+def _table(effect: WeightEffect) -> list[dict[str, Any]]:
     """A row per bin: its label, rows, and the weight of each candidate with its band."""
     return [
         {
             "label": label,
-            "n": f"{effect['counts'][b]:,}",
-            "weights": [_weight(effect, c, b) for c in range(len(effect["candidates"]))],
+            "n": f"{effect.counts[b]:,}",
+            "weights": [_weight(effect, c, b) for c in range(len(effect.candidates))],
         }
-        for b, label in enumerate(effect["labels"])
+        for b, label in enumerate(effect.labels)
     ]
 
 
-def _weight(effect: dict[str, Any], c: int, b: int) -> str:
-    weight = fixed(effect["weights"][c][b], 2)
-    if effect["low"] is None or effect["low"][c][b] is None:
+def _weight(effect: WeightEffect, c: int, b: int) -> str:
+    weight = fixed(effect.weights[c][b], 2)
+    if effect.low is None or effect.high is None or effect.low[c][b] is None:
         return weight
-    return f"{weight} ({fixed(effect['low'][c][b], 2)} to {fixed(effect['high'][c][b], 2)})"
+    return f"{weight} ({fixed(effect.low[c][b], 2)} to {fixed(effect.high[c][b], 2)})"

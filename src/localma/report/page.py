@@ -11,19 +11,18 @@ import base64
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from localma._optional import optional
-from localma.errors import InvalidInputError
-from localma.inspection.plain import plain
-from localma.inspection.summary import SCHEMA
+from localma.inspection.record import plain
+from localma.inspection.summary import Summary
 from localma.report.cards import cards
 from localma.report.comparison import comparison
 from localma.report.effects import effects
 from localma.report.facts import facts, key_numbers, versions
-from localma.report.numbers import count, short
 from localma.report.path import path_chart
 from localma.report.region_errors import region_errors
 from localma.report.reliability import reliability
@@ -32,17 +31,18 @@ from localma.report.styles import MARKS, Styles, palette
 from localma.report.trust import importance, regions
 from localma.report.weight_map import weight_map
 from localma.storage.whole_files import write_whole
+from localma.wording import count, short
 
 TITLE = "Who is trusted where"
 FOLDER = Path(__file__).parent
 
 
-def render(summary: dict[str, Any], *, title: str | None = None) -> str:
+def render(summary: Summary | Mapping[str, Any], *, title: str | None = None) -> str:
     """Turn a summary into the text of an HTML page.
 
     Parameters
     ----------
-    summary : dict, as `localma.inspection.summarize` gives it, or read back from JSON
+    summary : of `localma.inspection.summarize`, or its `to_dict` read back from JSON
     title : str, the heading of the page
 
     Returns
@@ -60,13 +60,9 @@ def render(summary: dict[str, Any], *, title: str | None = None) -> str:
     >>> "<h1>One model</h1>" in page, "a&lt;b" in page, "a<b" in page
     (True, True, False)
     """
-    if not isinstance(summary, dict) or summary.get("schema") != SCHEMA:
-        received = summary.get("schema") if isinstance(summary, dict) else type(summary).__name__
-        raise InvalidInputError(
-            f"A page is made from a summary of schema {SCHEMA}; received {received!r}. "
-            "Make one with localma.inspection.summarize(model, X, y)."
-        )
-    view = _view(plain(summary))
+    if not isinstance(summary, Summary):
+        summary = Summary.from_dict(summary)
+    view = _view(summary)
     view["title"] = TITLE if title is None else title
     data = {"rows": _part(view["rows"], "data"), "map": _part(view["map"], "data")}
     style = palette() + _asset("page.css")
@@ -79,14 +75,14 @@ def render(summary: dict[str, Any], *, title: str | None = None) -> str:
             style=style,
             script=script,
             hashes={"style": _hash(style), "script": _hash(script)},
-            data=safe_json(data),
+            data=safe_json(plain(data)),
             marks=MARKS,
         )
     )
 
 
 def write(
-    summary: dict[str, Any], path: str | os.PathLike[str], *, title: str | None = None
+    summary: Summary | Mapping[str, Any], path: str | os.PathLike[str], *, title: str | None = None
 ) -> None:
     """Write the page of a summary to a file, which is there whole or not at all.
 
@@ -112,25 +108,25 @@ def safe_json(value: Any) -> str:
     return text
 
 
-def _view(summary: dict[str, Any]) -> dict[str, Any]:
+def _view(summary: Summary) -> dict[str, Any]:
     """What the templates show, part by part; None where a part is missing."""
     styles = Styles(summary)
     return {
-        "verdict": summary["verdict"],
-        "cautions": summary.get("cautions", []),
+        "verdict": summary.verdict,
+        "cautions": summary.cautions,
         "same_weights": _same_weights(summary),
         "key_numbers": key_numbers(summary),
-        "model": summary["model"],
-        "spread": summary["spread"],
-        "support": summary["support"],
+        "model": summary.model,
+        "spread": summary.spread,
+        "support": summary.support,
         "comparison": comparison(summary, styles),
-        "regions": regions(summary["regions"], styles),
-        "importance": importance(summary["importance"]),
-        "effects": effects(summary["effects"], styles),
-        "map": weight_map(summary["map"], styles),
-        "path": path_chart(summary["path"]),
-        "region_errors": region_errors(summary["region_errors"], styles),
-        "reliability": reliability(summary["reliability"]),
+        "regions": regions(summary.regions, styles),
+        "importance": importance(summary.importance.rows),
+        "effects": effects(summary.effects.effects, styles),
+        "map": weight_map(summary.map, styles),
+        "path": path_chart(summary.path),
+        "region_errors": region_errors(summary.region_errors, styles),
+        "reliability": reliability(summary.reliability),
         "cards": cards(summary, styles),
         "rows": rows(summary, styles),
         "facts": facts(summary),
@@ -138,10 +134,10 @@ def _view(summary: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _same_weights(summary: dict[str, Any]) -> str | None:
+def _same_weights(summary: Summary) -> str | None:
     """The sentence that says so, if the weights are the same for every row."""
-    part = summary["regions"]
-    return None if part is None or part["regions"] else part["sentence"]
+    part = summary.regions
+    return None if part is None or part.regions else part.sentence
 
 
 def _part(view: dict[str, Any] | None, name: str) -> Any:

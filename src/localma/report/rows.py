@@ -4,64 +4,68 @@ from __future__ import annotations
 
 from typing import Any
 
-from localma.report.numbers import fixed, number, percent, place, short
-from localma.report.styles import Styles
+from localma.inspection.record import Output
+from localma.inspection.regions import Region
+from localma.inspection.summary import SampledRows, Summary
+from localma.report.scales import coordinate
+from localma.report.styles import Style, Styles
+from localma.wording import fixed, number, percent, short
 
 MOST_FEATURES = 12
 LONGEST_VALUE = 120
 
 
-def rows(summary: dict[str, Any], styles: Styles) -> dict[str, Any] | None:
+def rows(summary: Summary, styles: Styles) -> dict[str, Any] | None:
     """The strip, the table and the data for the script, ordered by region and weight."""
-    part = summary["rows"]
-    if part is None or not part["index"]:
+    part = summary.rows
+    if part is None or not part.index:
         return None
     series = styles.of(part)
-    order = sorted(range(len(part["index"])), key=lambda i: _order(part, i))
+    order = sorted(range(len(part.index)), key=lambda i: _order(part, i))
     features = _features(summary)
     return {
         "series": series,
         "n": len(order),
-        "strip": [_areas(part["weights"], order, c) for c in range(len(series))],
-        "groups": _groups(part["region"], order),
+        "strip": [_areas(part.weights, order, c) for c in range(len(series))],
+        "groups": _groups(part.region, order),
         "table": [_table_row(part, i, series) for i in order],
-        "has_prediction": part["prediction"] is not None,
-        "has_target": part["target"] is not None,
+        "has_prediction": part.prediction is not None,
+        "has_target": part.target is not None,
         "data": {
             "series": series,
             "features": [short(name, LONGEST_VALUE) for name in features],
-            "regions": [short(region["sentence"], 400) for region in _regions(summary)],
+            "regions": [short(region.sentence, 400) for region in _regions(summary)],
             "rows": [_datum(part, i, features) for i in order],
         },
     }
 
 
-def _order(part: dict[str, Any], i: int) -> tuple[Any, ...]:
-    weights = [weight or 0.0 for weight in part["weights"][i]]
+def _order(part: SampledRows, i: int) -> tuple[int, int, float, int]:
+    weights = [weight or 0.0 for weight in part.weights[i]]
     leader = max(range(len(weights)), key=lambda c: weights[c])
-    return part["region"][i] or 0, leader, -weights[leader], i
+    return part.region[i] or 0, leader, -weights[leader], i
 
 
-def _features(summary: dict[str, Any]) -> list[str]:
+def _features(summary: Summary) -> list[str]:
     """The features to tell about a row: those that move the weights most."""
-    ranked = [row["feature"] for row in summary["importance"]]
-    known = summary["rows"]["features"]
+    ranked = summary.importance.features
+    known = [] if summary.rows is None else list(summary.rows.features)
     rest = [name for name in known if name not in set(ranked)]
     return [name for name in [*ranked, *rest] if name in known][:MOST_FEATURES]
 
 
-def _regions(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    return summary["regions"]["regions"] if summary["regions"] else []
+def _regions(summary: Summary) -> list[Region]:
+    return summary.regions.regions if summary.regions else []
 
 
-def _areas(weights: list[list[float | None]], order: list[int], c: int) -> str:
+def _areas(weights: list[list[float]], order: list[int], c: int) -> str:
     """Outline of one candidate's pieces of all bars, as the path of an SVG; y from 0 to 100."""
     pieces = []
     for x, i in enumerate(order):
         size = 100 * (weights[i][c] or 0.0)
         if size >= 0.05:
             above = 100 * sum(weight or 0.0 for weight in weights[i][:c])
-            pieces.append(f"M{x} {place(above)}h1v{place(size)}h-1z")
+            pieces.append(f"M{x} {coordinate(above)}h1v{coordinate(size)}h-1z")
     return "".join(pieces)
 
 
@@ -72,45 +76,50 @@ def _groups(region: list[int | None], order: list[int]) -> list[dict[str, str]]:
     ends = [*starts[1:], len(found)]
     return [
         {
-            "at": place(100 * start / len(found)),
+            "at": coordinate(100 * start / len(found)),
             "number": str(found[start] + 1) if end - start >= len(found) / 40 else "",
         }
         for start, end in zip(starts, ends, strict=True)
     ]
 
 
-def _table_row(part: dict[str, Any], i: int, series: list[dict[str, str]]) -> dict[str, Any]:
-    weights = [weight or 0.0 for weight in part["weights"][i]]
+def _table_row(part: SampledRows, i: int, series: list[Style]) -> dict[str, Any]:
+    weights = [weight or 0.0 for weight in part.weights[i]]
     leader = max(range(len(weights)), key=lambda c: weights[c])
     return {
-        "index": part["index"][i],
+        "index": part.index[i],
         "leader": series[leader],
         "weight": fixed(weights[leader], 2),
-        "region": "" if part["region"][i] is None else part["region"][i] + 1,
-        "support": percent(part["support"][i]),
-        "support_sort": part["support"][i],
-        "prediction": _cell(part["prediction"], i),
-        "target": _cell(part["target"], i),
+        "region": _ordinal(part.region[i]),
+        "support": percent(part.support[i]),
+        "support_sort": part.support[i],
+        "prediction": _cell(part.prediction, i),
+        "target": _cell(part.target, i),
     }
 
 
-def _datum(part: dict[str, Any], i: int, features: list[str]) -> dict[str, Any]:
+def _ordinal(region: int | None) -> int | str:
+    """The number of a region as people count."""
+    return "" if region is None else region + 1
+
+
+def _datum(part: SampledRows, i: int, features: list[str]) -> dict[str, Any]:
     return {
-        "index": str(part["index"][i]),
-        "weights": [round(weight or 0.0, 6) for weight in part["weights"][i]],
-        "region": part["region"][i],
-        "support": percent(part["support"][i]),
-        "prediction": _said(part["prediction"], i),
-        "target": _said(part["target"], i),
-        "features": [short(part["features"][name][i], LONGEST_VALUE) for name in features],
+        "index": str(part.index[i]),
+        "weights": [round(weight or 0.0, 6) for weight in part.weights[i]],
+        "region": part.region[i],
+        "support": percent(part.support[i]),
+        "prediction": _said(part.prediction, i),
+        "target": _said(part.target, i),
+        "features": [short(part.features[name][i], LONGEST_VALUE) for name in features],
     }
 
 
-def _cell(values: list[Any] | None, i: int) -> dict[str, Any]:
+def _cell(values: list[Output] | None, i: int) -> dict[str, Any]:
     value = None if values is None else values[i]
     sort = "" if value is None or isinstance(value, list) else value
     return {"text": _said(values, i), "sort": sort}
 
 
-def _said(values: list[Any] | None, i: int) -> str:
+def _said(values: list[Output] | None, i: int) -> str:
     return "" if values is None else short(number(values[i], 4), LONGEST_VALUE)

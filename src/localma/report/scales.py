@@ -6,11 +6,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from math import ceil, floor, log10
-from typing import Any
-
-from localma.report.numbers import place
 
 EPOCH = date(1970, 1, 1)
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A label on an axis; at : where, in percent."""
+
+    at: str
+    label: str
+
+
+def coordinate(value: float) -> str:
+    """Write a coordinate or a length in a picture.
+
+    >>> coordinate(12.3456), coordinate(50.0)
+    ('12.35', '50')
+    """
+    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True)
@@ -88,26 +102,26 @@ def is_skewed(values: Sequence[float]) -> bool:
     return ordered[0] > 0 and ordered[-1] - middle > 4 * (middle - ordered[0]) > 0
 
 
-def ticks(scale: Scale, most: int = 5) -> list[dict[str, str]]:
+def ticks(scale: Scale, most: int = 5) -> list[Tick]:
     """Round numbers along a scale: {at, label} each.
 
-    >>> [tick["label"] for tick in ticks(Scale(0.0, 1.0))]
+    >>> [tick.label for tick in ticks(Scale(0.0, 1.0))]
     ['0', '0.25', '0.5', '0.75', '1']
     """
     values = _powers(scale, most) if scale.log else _round_numbers(scale.low, scale.high, most)
-    return [{"at": place(scale.at(value)), "label": _label(value)} for value in values]
+    return [Tick(coordinate(scale.at(value)), _label(value)) for value in values]
 
 
-def date_ticks(scale: Scale, most: int = 4) -> list[dict[str, str]]:
+def date_ticks(scale: Scale, most: int = 4) -> list[Tick]:
     """Dates along a scale of days since 1970.
 
-    >>> [tick["label"] for tick in date_ticks(Scale(0.0, 1461.0), 3)]
+    >>> [tick.label for tick in date_ticks(Scale(0.0, 1461.0), 3)]
     ['1970-01', '1972-01', '1974-01']
     """
     days = [scale.low + (scale.high - scale.low) * k / (most - 1) for k in range(most)]
     form = "%Y-%m" if scale.high - scale.low > 200 else "%Y-%m-%d"
     return [
-        {"at": place(scale.at(day)), "label": (EPOCH + timedelta(days=day)).strftime(form)}
+        Tick(coordinate(scale.at(day)), (EPOCH + timedelta(days=day)).strftime(form))
         for day in days
     ]
 
@@ -147,10 +161,10 @@ def _label(value: float) -> str:
     return text.replace("-", "−") if text not in ("-0", "") else "0"
 
 
-def whisker(scale: Scale, value: float, error: Any, times: float = 1.0) -> tuple[str, str]:
+def whisker(scale: Scale, value: float, error: float | None, times: float = 1.0) -> tuple[str, str]:
     """The ends of an interval of one standard error, or more, about a value."""
     size = times * (error or 0.0)
-    return place(scale.at(value - size)), place(scale.at(value + size))
+    return coordinate(scale.at(value - size)), coordinate(scale.at(value + size))
 
 
 def room_for(labels: Iterable[str]) -> str:

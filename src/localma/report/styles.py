@@ -6,9 +6,17 @@ is told by colour alone: lines have dashes and marks, areas have the candidate's
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from localma.inspection.drawing import COLOURS
+from localma.inspection.effects import WeightEffect
+from localma.inspection.regions import RegionsDisplay
+from localma.inspection.summary import SampledRows, Summary
+from localma.inspection.weight_map import WeightMapDisplay
+
+Named: TypeAlias = WeightEffect | WeightMapDisplay | RegionsDisplay | SampledRows
+"""Parts that name the most trusted candidates."""
 
 OTHERS = len(COLOURS) - 1
 DARK = (
@@ -43,58 +51,63 @@ MARKS = {
 """Outlines of the marks, about the origin; circle, square, triangle ... in inspection's order."""
 
 
+@dataclass(frozen=True)
+class Style:
+    """How a candidate, or another entry, looks; k : number of its colour, empty for ink."""
+
+    name: str
+    number: str = ""
+    k: str = ""
+    colour: str = ""
+    mark: str = ""
+    dash: str = "d0"
+
+
 class Styles:
     """The style of every candidate of a summary, by its place in the pool.
 
     Where there are more candidates than colours, those that some part names share the colours,
     and the rest is grey.
 
-    >>> pool = [{"name": "a"}, {"name": "b"}]
-    >>> styles = Styles({"model": {"candidates": pool}, "effects": [], "map": None,
-    ...                  "regions": None, "rows": None, "region_errors": None})
-    >>> styles.at(1)["number"], styles.at(1)["colour"]
-    ('2', 'c1')
     """
 
-    def __init__(self, summary: dict[str, Any]) -> None:
-        self.names = [candidate["name"] for candidate in summary["model"]["candidates"]]
+    def __init__(self, summary: Summary) -> None:
+        self.names = [candidate.name for candidate in summary.model.candidates]
         self.places = {name: place for place, name in enumerate(self.names)}
         many = len(self.names) > len(COLOURS)
         named = sorted(self._named(summary)) if many else list(range(len(self.names)))
         most = OTHERS if many else len(COLOURS)
         self.colours = {place: turn % most for turn, place in enumerate(named)}
 
-    def at(self, place: int) -> dict[str, str]:
+    def at(self, place: int) -> Style:
         """Style of the candidate at a place of the pool."""
         return _style(self.names[place], str(place + 1), self.colours.get(place, OTHERS))
 
-    def of(self, part: dict[str, Any]) -> list[dict[str, str]]:
+    def of(self, part: Named) -> list[Style]:
         """Styles of what a part lists as its candidates, the sum of the others last."""
-        names = part["candidates"]
-        n_named = len(names) - bool(part["n_others"])
+        names = part.candidates
+        n_named = len(names) - bool(part.n_others)
         styles = [self.at(self.places[name]) for name in names[:n_named]]
         return styles + [_style(name, "+", OTHERS) for name in names[n_named:]]
 
-    def _named(self, summary: dict[str, Any]) -> set[int]:
-        parts = [*summary["effects"], summary["map"], summary["regions"], summary["rows"]]
+    def _named(self, summary: Summary) -> set[int]:
+        parts: list[Named | None] = [
+            *summary.effects.effects,
+            summary.map,
+            summary.regions,
+            summary.rows,
+        ]
         return {
             self.places[name]
             for part in parts
             if part
-            for name in part["candidates"][: -1 if part["n_others"] else None]
+            for name in part.candidates[: -1 if part.n_others else None]
         }
 
 
-def kind_style(kind: str, name: str) -> dict[str, str]:
+def kind_style(kind: str, name: str) -> Style:
     """Style of equal, global and local weights and of the control: ink, with a mark of its own."""
-    return {
-        "name": name,
-        "number": "",
-        "k": "",
-        "colour": f"k-{kind}",
-        "mark": kind,
-        "dash": "d0",
-    }
+    return Style(name, colour=f"k-{kind}", mark=kind)
 
 
 def palette() -> str:
@@ -110,15 +123,13 @@ def palette() -> str:
     return f":root{{{light}}}\n{in_the_dark}\n{classes}"
 
 
-def _style(name: str, number: str, colour: int) -> dict[str, str]:
-    return {
-        "name": name,
-        "number": number,
-        "k": str(colour),
-        "colour": f"c{colour}",
-        "mark": f"m{colour}",
-        "dash": f"d{colour}",
-    }
+def _style(name: str, number: str, colour: int) -> Style:
+    return numbered_style(name, colour, number)
+
+
+def numbered_style(name: str, colour: int, number: str = "") -> Style:
+    """The style of one of the colours."""
+    return Style(name, number, str(colour), f"c{colour}", f"m{colour}", f"d{colour}")
 
 
 def _variables(colours: tuple[str, ...]) -> str:
