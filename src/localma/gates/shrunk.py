@@ -69,10 +69,11 @@ class ShrunkGate(Gate):
     ----------
     base : Gate, optional
         The local gate: any with the parameters `shrinkage` and `random_state`. By default a
-        network of 32 units, or of two layers of 32 from 20,000 rows on.
+        network of 32 units, or of two layers of 32 from 10,000 rows on.
     cv : int or splitter, optional
-        Folds, where the estimator gives none. By default 5, or one that is held out from 20,000
-        rows on, unless they are of fewer than 50 groups.
+        Folds, if the estimator gives none. By default 5, all of which judge up to 2,300 rows, and
+        fewer of which judge larger samples: one from about 11,000 rows on. With fewer than 50
+        groups all of them judge. All folds that you ask for judge.
     strengths : sequence of float
         The path of the base gate: shrinkage in units of ``1 / n``, or of ``p / (32 n)`` where
         there are more than 32 inputs, from strong to weak.
@@ -83,7 +84,7 @@ class ShrunkGate(Gate):
         risk, or the most shrunk point within a standard error of it.
     n_restarts : int, optional
         Networks from different starts that are averaged in the final fit. By default 3; or 2, of
-        which one goes on from the path, where one fold is held out.
+        which one continues from the path, if one fold judged.
     guard : bool
         Whether the local part fades where inputs leave the sample; for inputs that are arrays.
     random_state : int, RandomState instance or None
@@ -100,12 +101,12 @@ class ShrunkGate(Gate):
     Notes
     -----
     The gain is nested: the weights a_k with which a fold is predicted come from the other folds'
-    losses. Where n is large, one fold is held out, and its two halves judge for each other.
+    losses. If one fold judges, its two halves judge for each other.
 
-    From 20,000 rows on networks are trained over mini-batches. All points of a kind branch off from
-    the most shrunk one after a quarter of the steps, and after another quarter the half of them
-    that loses more on the held-out rows is dropped; `path_` has the risks of those as they were
-    then. The final fit goes on from the path, over all rows.
+    All points of a kind branch off from the most shrunk one after a quarter of the steps. After
+    another quarter the half of them that loses more on the held-out rows is dropped; `path_` has
+    the risks of those as they were then. Up to 1,000 rows a step goes over all rows; in larger
+    samples over a batch of some hundred. Below 5,000 rows the order of the rows does not matter.
 
     Examples
     --------
