@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 NEEDED = {
     "src/localma/cli": "typer",
-    "src/localma/encoding.py": "polars",
+    "src/localma/tables/encoder.py": "polars",
     "src/localma/backbones/augment.py": "torch",
     "src/localma/backbones/efficientnet_lite.py": "torch",
     "src/localma/backbones/gate_networks.py": "torch",

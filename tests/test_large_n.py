@@ -10,11 +10,9 @@ import pytest
 
 from benchmarks import memory
 from localma import Column, LocalMARegressor, load
-from localma.arrow_rows import ArrowRows
 from localma.equations import local_average
 from localma.errors import InvalidInputError
 from localma.folds import make_folds
-from localma.frames import LARGE_ROWS, drop_columns
 from localma.gates import Job, MLPGate, ShrunkGate, _chunks, _halving
 from localma.gates._chunks import Chunks, Table
 from localma.gates._extremes import outermost
@@ -22,6 +20,8 @@ from localma.gates._minibatch import block_of_batch
 from localma.gates._parts import moments
 from localma.gates._support import Support
 from localma.losses import LOSSES, get_loss
+from localma.tables.arrow_rows import ArrowRows
+from localma.tables.frames import LARGE_ROWS, drop_columns
 
 SQUARED = get_loss("squared_error")
 N = LARGE_ROWS + 3

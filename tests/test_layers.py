@@ -14,9 +14,10 @@ LAYERS = [
     {"errors", "cautions", "_optional", "_torchvision", "_transformers", "progress"}
     | {"whole_files", "wording", "_signals", "_threads"},
     {"array_file"},
-    {"frames", "arrow_rows", "imports", "folds", "losses", "evidence", "backbones"},
-    {"encoding", "tables"},
-    {"equations", "candidates", "features", "baseline", "fit_checks", "probes", "memorised"},
+    {"imports"},
+    {"tables"},
+    {"folds", "losses", "evidence", "backbones"},
+    {"equations", "candidates", "baseline", "fit_checks", "probes", "memorised"},
     {"gates"},
     {"estimators"},
     {"inspection", "model_file", "onnx_export"},

@@ -25,7 +25,6 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from localma.arrow_rows import ArrowRows
 from localma.baseline import Baseline
 from localma.candidates import CrossFitted, Pool
 from localma.candidates.given import check_same_index, with_named_classes
@@ -42,7 +41,6 @@ from localma.cautions import Caution, warn
 from localma.equations import local_average, row_losses
 from localma.errors import InvalidInputError, unknown_name
 from localma.evidence import BaselineGap, LocalityGain
-from localma.features import GateFeatures, refuse_dates
 from localma.fit_checks import (
     CHECKED_OBJECTS,
     CHECKED_ROWS,
@@ -54,21 +52,6 @@ from localma.fit_checks import (
     worse_than_constant,
 )
 from localma.folds import Fold, count_groups, make_folds, number_groups
-from localma.frames import (
-    CONTAINERS,
-    LARGE_ROWS,
-    check_names_differ,
-    check_rows_and_columns,
-    column_names,
-    holds_dates,
-    is_table,
-    n_rows,
-    named_columns,
-    readable_tensor,
-    take_rows,
-    unmasked,
-    without_mask,
-)
 from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate
 from localma.gates._support import Outside
 from localma.losses import (
@@ -90,6 +73,23 @@ from localma.memorised import (
     is_smooth,
 )
 from localma.probes import Probes
+from localma.tables.arrow_rows import ArrowRows
+from localma.tables.features import GateFeatures, refuse_dates
+from localma.tables.frames import (
+    CONTAINERS,
+    LARGE_ROWS,
+    check_names_differ,
+    check_rows_and_columns,
+    column_names,
+    holds_dates,
+    is_table,
+    n_rows,
+    named_columns,
+    readable_tensor,
+    take_rows,
+    unmasked,
+    without_mask,
+)
 
 Array = NDArray[np.floating]
 Mask = NDArray[np.bool_]

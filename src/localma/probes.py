@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from localma.array_file import shown
 from localma.candidates import Pool
-from localma.encoding import FEWEST_ROWS, MOST_LEVELS
 from localma.errors import ChangedCandidateError, FileFormatError
-from localma.frames import column_names, n_rows, take_rows, to_narwhals
+from localma.tables.encoder import FEWEST_ROWS, MOST_LEVELS
+from localma.tables.frames import column_names, n_rows, take_rows, to_narwhals
 
 Array = NDArray[np.float64]
 

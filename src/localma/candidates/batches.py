@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from localma.errors import InvalidInputError
-from localma.frames import take_rows
+from localma.tables.frames import take_rows
 
 BatchSize = int | str | None
 

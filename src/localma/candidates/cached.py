@@ -25,7 +25,7 @@ from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import Array, Rows, Task
 from localma.candidates.row_keys import Keys, row_keys
 from localma.errors import CandidateError, InvalidInputError
-from localma.frames import n_rows, take_rows
+from localma.tables.frames import n_rows, take_rows
 
 Places = NDArray[np.intp]
 

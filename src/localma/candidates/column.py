@@ -12,7 +12,7 @@ from localma.candidates.base import Candidate, FieldTypes, Recipe
 from localma.candidates.labels import check_saved_labels
 from localma.candidates.outputs import Task
 from localma.errors import InvalidInputError
-from localma.frames import (
+from localma.tables.frames import (
     ColumnKey,
     column_names,
     column_values,

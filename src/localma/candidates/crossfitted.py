@@ -21,7 +21,7 @@ from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import Array, Task
 from localma.errors import CandidateError, InvalidInputError
 from localma.folds import make_folds
-from localma.frames import n_rows, take_rows
+from localma.tables.frames import n_rows, take_rows
 
 Covered = NDArray[np.bool_]
 

@@ -16,7 +16,7 @@ from localma.candidates.batches import BatchSize
 from localma.candidates.labels import Labels, as_labels
 from localma.candidates.outputs import Array, Task
 from localma.errors import InvalidInputError
-from localma.frames import column_names, pick_columns
+from localma.tables.frames import column_names, pick_columns
 
 
 class EstimatorCandidate(Candidate):

@@ -28,7 +28,7 @@ from localma.candidates.outputs import (
     stacked,
 )
 from localma.errors import InvalidInputError
-from localma.frames import (
+from localma.tables.frames import (
     LARGE_ROWS,
     column_names,
     column_values,

@@ -26,7 +26,7 @@ from localma.candidates.batches import BatchSize
 from localma.candidates.labels import listed
 from localma.candidates.outputs import Array, Task
 from localma.errors import InvalidInputError
-from localma.frames import without_mask
+from localma.tables.frames import without_mask
 
 Activation = Literal["softmax", "sigmoid"]
 

@@ -8,7 +8,7 @@ import narwhals as nw
 import numpy as np
 
 from localma.errors import InvalidInputError
-from localma.frames import column_names, dense
+from localma.tables.frames import column_names, dense
 
 
 def as_objects(X: Any, what: str) -> Any:

@@ -21,8 +21,8 @@ from localma.candidates.onnx_graph import onnx_facts
 from localma.candidates.outputs import Task
 from localma.candidates.per_process import PerProcess
 from localma.errors import InvalidInputError, unknown_name
-from localma.frames import column_names, column_values, dense, n_rows, pick_columns
 from localma.imports import import_name, import_object
+from localma.tables.frames import column_names, column_values, dense, n_rows, pick_columns
 
 DTYPES: dict[str, Any] = {
     "tensor(float16)": np.float16,

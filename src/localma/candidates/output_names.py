@@ -7,7 +7,7 @@ from typing import Any
 
 from localma.candidates.labels import listed
 from localma.errors import InvalidInputError
-from localma.frames import column_names, dense
+from localma.tables.frames import column_names, dense
 
 Names = tuple[str, ...]
 

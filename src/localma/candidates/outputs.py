@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from localma.candidates.labels import Labels, listed
 from localma.candidates.output_names import OutputNames
 from localma.errors import CandidateError, InvalidInputError
-from localma.frames import column_names, dense, readable_tensor
+from localma.tables.frames import column_names, dense, readable_tensor
 
 Array = NDArray[np.floating]
 Task = Literal["regression", "classification"]

@@ -28,7 +28,7 @@ from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import Array, Rows, Task, check_task_name, stacked
 from localma.errors import InvalidInputError, unknown_name
 from localma.folds import make_folds
-from localma.frames import (
+from localma.tables.frames import (
     ColumnKey,
     column_names,
     drop_columns,

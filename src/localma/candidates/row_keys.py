@@ -28,7 +28,7 @@ from scipy.sparse import issparse
 
 from localma.candidates.files import fingerprint
 from localma.errors import InvalidInputError
-from localma.frames import n_rows
+from localma.tables.frames import n_rows
 
 Keys = NDArray[np.uint64]
 Words = NDArray[np.uint32]

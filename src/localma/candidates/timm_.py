@@ -21,7 +21,7 @@ from localma.candidates.objects import as_objects
 from localma.candidates.outputs import Array, Task
 from localma.candidates.per_process import PerProcess
 from localma.errors import InvalidInputError, MissingDependencyError
-from localma.frames import n_rows
+from localma.tables.frames import n_rows
 
 Size = int | tuple[int, int]
 CHANNELS = 3

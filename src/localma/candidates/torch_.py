@@ -25,8 +25,8 @@ from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate
 from localma.candidates.outputs import Array, Task
 from localma.candidates.per_process import PerProcess
 from localma.errors import InvalidInputError
-from localma.frames import dense
 from localma.imports import import_name, import_object
+from localma.tables.frames import dense
 
 _locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """A lock for each module that is run."""

@@ -20,7 +20,7 @@ from localma.candidates.function import FunctionCandidate
 from localma.candidates.output_names import OutputNames
 from localma.candidates.outputs import Array
 from localma.candidates.pool import Pool
-from localma.frames import column_names, dense, n_rows, take_rows, to_narwhals
+from localma.tables.frames import column_names, dense, n_rows, take_rows, to_narwhals
 
 Rows = NDArray[np.intp]
 

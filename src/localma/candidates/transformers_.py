@@ -23,7 +23,7 @@ from localma.candidates.objects import as_objects
 from localma.candidates.outputs import Array, Task
 from localma.candidates.per_process import PerProcess
 from localma.errors import InvalidInputError
-from localma.frames import n_rows
+from localma.tables.frames import n_rows
 
 SORTED_TOGETHER = 1024
 """Texts that batch_size="auto" hands over at once, to be sorted by length."""

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.arrow_rows import ArrowRows
 from localma.baseline import Baseline
 from localma.equations import local_average, row_losses
 from localma.evidence import Rule, effective_number, fold_overlap, once_a_row
 from localma.folds import Fold, count_groups
-from localma.frames import LARGE_ROWS, take_rows
 from localma.gates.base import Gate, Job
 from localma.gates.global_ import GlobalGate
 from localma.losses import Loss
+from localma.tables.arrow_rows import ArrowRows
+from localma.tables.frames import LARGE_ROWS, take_rows
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]

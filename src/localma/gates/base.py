@@ -20,8 +20,8 @@ from sklearn.base import BaseEstimator, clone
 from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError, unknown_name
 from localma.folds import Fold
-from localma.frames import take_rows, without_mask
 from localma.losses import Loss
+from localma.tables.frames import take_rows, without_mask
 
 Array = NDArray[np.floating]
 ArrayTypes = Mapping[str, tuple[str, tuple[int, ...]]]

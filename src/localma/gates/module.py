@@ -15,7 +15,6 @@ from localma._optional import optional
 from localma.equations import softmax
 from localma.errors import InvalidInputError
 from localma.folds import Fold
-from localma.frames import n_rows
 from localma.gates._anchor import anchor_and_scale, floored
 from localma.gates._packing import check_weight, unit_of
 from localma.gates.base import (
@@ -30,6 +29,7 @@ from localma.gates.base import (
     simplex_weights,
 )
 from localma.losses import Loss
+from localma.tables.frames import n_rows
 
 if TYPE_CHECKING:
     from localma.gates._torch_network import GateNetwork

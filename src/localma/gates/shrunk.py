@@ -23,7 +23,6 @@ from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row
 from localma.folds import Fold, make_folds, number_groups
-from localma.frames import LARGE_ROWS
 from localma.gates._anchor import WEIGHT_FLOOR
 from localma.gates._engine import evaluate
 from localma.gates._halving import HalvedPath
@@ -47,6 +46,7 @@ from localma.gates.base import (
 )
 from localma.gates.mlp import MLPGate
 from localma.losses import Loss
+from localma.tables.frames import LARGE_ROWS
 
 Array = NDArray[np.floating]
 

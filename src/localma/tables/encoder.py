@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from localma.array_file import shown
 from localma.errors import FileFormatError, InvalidInputError
-from localma.frames import missing_column, to_narwhals
+from localma.tables.frames import missing_column, to_narwhals
 
 Array = NDArray[np.floating]
 

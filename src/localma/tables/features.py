@@ -12,10 +12,11 @@ from sklearn.base import clone
 from sklearn.utils import check_array
 
 from localma.array_file import shown
-from localma.arrow_rows import ArrowRows
-from localma.encoding import TableEncoder
 from localma.errors import FileFormatError, InvalidInputError
-from localma.frames import (
+from localma.imports import import_name, import_object
+from localma.tables.arrow_rows import ArrowRows
+from localma.tables.encoder import TableEncoder
+from localma.tables.frames import (
     ColumnKey,
     checked_columns,
     column_names,
@@ -28,7 +29,6 @@ from localma.frames import (
     pick_columns,
     positions_of,
 )
-from localma.imports import import_name, import_object
 
 Array = NDArray[np.floating]
 
