@@ -20,8 +20,7 @@ from localma.gates._minibatch import block_of_batch
 from localma.gates._parts import moments
 from localma.gates._support import Support
 from localma.losses import LOSSES, get_loss
-from localma.tables.arrow_rows import ArrowRows
-from localma.tables.frames import LARGE_ROWS, drop_columns
+from localma.tables.frames import LARGE_ROWS, ArrowRows, drop_columns
 
 SQUARED = get_loss("squared_error")
 N = LARGE_ROWS + 3

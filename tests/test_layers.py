@@ -11,7 +11,7 @@ import localma
 
 PACKAGE = Path(localma.__file__).parent
 LAYERS = [
-    {"errors", "cautions", "_optional", "_torchvision", "_transformers", "progress"}
+    {"errors", "cautions", "_optional", "_torch_packages", "progress"}
     | {"whole_files", "wording", "_signals", "_threads"},
     {"array_file"},
     {"imports"},

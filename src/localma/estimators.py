@@ -73,11 +73,11 @@ from localma.memorised import (
     is_smooth,
 )
 from localma.probes import Probes
-from localma.tables.arrow_rows import ArrowRows
 from localma.tables.features import GateFeatures, refuse_dates
 from localma.tables.frames import (
     CONTAINERS,
     LARGE_ROWS,
+    ArrowRows,
     check_names_differ,
     check_rows_and_columns,
     column_names,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma._optional import optional
-from localma._transformers import import_transformers, model_folder, quiet
+from localma._torch_packages import import_transformers, model_folder, quiet
 from localma.candidates.base import FieldTypes, Inputs, Recipe, RowError
 from localma.candidates.batches import AUTO_MEMORY, BatchSize, memory_bytes
 from localma.candidates.files import ModelFile

@@ -16,8 +16,7 @@ from localma.folds import Fold, count_groups
 from localma.gates.base import Gate, Job
 from localma.gates.global_ import GlobalGate
 from localma.losses import Loss
-from localma.tables.arrow_rows import ArrowRows
-from localma.tables.frames import LARGE_ROWS, take_rows
+from localma.tables.frames import LARGE_ROWS, ArrowRows, take_rows
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]

@@ -14,9 +14,9 @@ from sklearn.utils import check_array
 from localma.array_file import shown
 from localma.errors import FileFormatError, InvalidInputError
 from localma.imports import import_name, import_object
-from localma.tables.arrow_rows import ArrowRows
 from localma.tables.encoder import TableEncoder
 from localma.tables.frames import (
+    ArrowRows,
     ColumnKey,
     checked_columns,
     column_names,
