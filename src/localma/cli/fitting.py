@@ -42,8 +42,8 @@ from localma.model_file import Model, save
 from localma.tables.columns import Known
 from localma.tables.encoder import TableEncoder
 from localma.tables.files import TableReader, open_table
+from localma.tables.formats import TableFileError
 from localma.tables.frames import positions_of
-from localma.tables.remarks import TableFileError
 
 Rows = NDArray[np.intp]
 CLASSES_SHOWN = 5

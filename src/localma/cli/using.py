@@ -39,8 +39,10 @@ from localma.model_file import Model, load
 from localma.progress import bar
 from localma.tables.columns import Known
 from localma.tables.encoder import TableEncoder
-from localma.tables.files import STANDARD, TableReader, open_table, writing
+from localma.tables.files import TableReader, open_table
+from localma.tables.formats import STANDARD
 from localma.tables.frames import take_rows
+from localma.tables.writing import writing
 
 LEAST_SUPPORT = 0.5
 """Rows with less are unlike the labelled sample."""
