@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 NEEDED = {
     "src/localma/cli": "typer",
-    "src/localma/encoding.py": "polars",
+    "src/localma/tables/encoder.py": "polars",
     "src/localma/backbones/augment.py": "torch",
     "src/localma/backbones/efficientnet_lite.py": "torch",
     "src/localma/backbones/gate_networks.py": "torch",
@@ -29,6 +29,10 @@ NEEDED = {
     "src/localma/gates/_torch_training.py": "accelerate",
     "src/localma/onnx_export.py": "onnx",
     "src/localma/report/page.py": "jinja2",
-    "src/localma/tables": "pyarrow",
+    "src/localma/tables/columns.py": "pyarrow",
+    "src/localma/tables/files.py": "pyarrow",
+    "src/localma/tables/formats.py": "pyarrow",
+    "src/localma/tables/text.py": "pyarrow",
+    "src/localma/tables/writing.py": "pyarrow",
 }
 collect_ignore = [path for path, package in NEEDED.items() if find_spec(package) is None]

@@ -30,6 +30,7 @@ from localma.errors import InvalidInputError  # noqa: E402
 from localma.imports import import_object, modules_beside  # noqa: E402
 from localma.tables import files  # noqa: E402
 from localma.tables.formats import named_format  # noqa: E402
+from localma.tables.writing import writing  # noqa: E402
 from localma.wording import printable  # noqa: E402
 
 
@@ -139,7 +140,7 @@ def test_fit_in_json(inside, tmp_path):
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".arrow", ".jsonl"])
 def test_predict_from_and_to_every_format(inside, tmp_path, suffix):
     table = files.read(inside / "new.csv")
-    with files.writing(tmp_path / f"new{suffix}") as write:
+    with writing(tmp_path / f"new{suffix}") as write:
         write(table)
     out = tmp_path / f"scored{suffix}"
     call("predict", "rent.localma", tmp_path / f"new{suffix}", "--out", out, "--keep", "id")
@@ -881,7 +882,7 @@ def test_a_full_disk_leaves_no_half_written_file(folder, tmp_path, name):
 def rewritten(inside, tmp_path, change, name="t.csv"):
     """The table of new rows, changed, in another file."""
     path = tmp_path / name
-    with files.writing(path) as write:
+    with writing(path) as write:
         write(change(files.read(inside / "new.csv")))
     return path
 
@@ -902,7 +903,7 @@ def test_a_column_that_the_file_lacks_is_named(inside, tmp_path, suffix, column)
 
 def test_numbers_that_name_rows_and_groups_in_json_lines(inside, tmp_path):
     table = files.read(inside / "train.csv").append_column("shop", pa.array(np.arange(300) % 20))
-    with files.writing(tmp_path / "t.jsonl") as write:
+    with writing(tmp_path / "t.jsonl") as write:
         write(table)
     model, out = tmp_path / "m.localma", tmp_path / "s.csv"
     call(

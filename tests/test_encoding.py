@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from localma import LocalMARegressor, TableEncoder, load
-from localma.encoding import FEWEST_ROWS
 from localma.errors import FileFormatError, InvalidInputError
+from localma.tables.encoder import FEWEST_ROWS
 
 n = 60
 DAYS = [datetime.date(2024, 1, 1) + datetime.timedelta(days=k) for k in range(n)]

@@ -29,11 +29,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from localma import Column, CrossFitted, LocalMAClassifier, LocalMARegressor, as_candidate, load
-from localma.encoding import TableEncoder
 from localma.equations import local_average
 from localma.errors import CandidateError, InvalidInputError, OutsideSampleWarning
 from localma.gates import GlobalGate, MLPGate, ShrunkGate
 from localma.losses import Loss
+from localma.tables.encoder import TableEncoder
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from localma import LocalMARegressor
 from localma.errors import InvalidInputError
-from localma.frames import (
+from localma.tables.frames import (
     check_names_differ,
     column_names,
     column_values,

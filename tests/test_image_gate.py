@@ -582,7 +582,7 @@ def test_last_layer_follows_the_weights_file(tmp_path):
 
 COMPARE = """
 import sys, torch
-from localma._torchvision import import_timm
+from localma._torch_packages import import_timm
 timm = import_timm()
 from safetensors.torch import load_file
 from localma.backbones.registry import BACKBONES, make_network, _from_timm

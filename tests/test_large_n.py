@@ -11,11 +11,9 @@ import pytest
 
 from benchmarks import memory
 from localma import Column, LocalMARegressor, load
-from localma.arrow_rows import ArrowRows
 from localma.equations import local_average
 from localma.errors import InvalidInputError
 from localma.folds import make_folds
-from localma.frames import LARGE_ROWS, drop_columns
 from localma.gates import Job, Labelled, MLPGate, ShrunkGate, _chunks, _path
 from localma.gates._anchor import anchor_and_scale
 from localma.gates._chunks import Chunks
@@ -27,6 +25,7 @@ from localma.gates._support import Support
 from localma.gates._trainer import advance, block_of_batch
 from localma.gates.mlp import begin
 from localma.losses import LOSSES, get_loss
+from localma.tables.frames import LARGE_ROWS, ArrowRows, drop_columns
 
 SQUARED = get_loss("squared_error")
 N = LARGE_ROWS + 3

@@ -11,12 +11,12 @@ import localma
 
 PACKAGE = Path(localma.__file__).parent
 LAYERS = [
-    {"errors", "cautions", "_optional", "_torchvision", "_transformers", "progress"}
+    {"errors", "cautions", "_optional", "_torch_packages", "progress"}
     | {"wording", "_signals", "_threads"},
-    {"storage"},
-    {"frames", "arrow_rows", "imports", "folds", "losses", "evidence", "backbones"},
-    {"encoding", "tables"},
-    {"equations", "candidates", "features", "baseline", "fit_checks", "probes", "memorised"},
+    {"storage", "imports"},
+    {"tables"},
+    {"folds", "losses", "evidence", "backbones"},
+    {"equations", "candidates", "baseline", "fit_checks", "probes", "memorised"},
     {"gates"},
     {"estimators"},
     {"inspection", "model_file", "onnx_export"},

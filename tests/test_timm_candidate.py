@@ -378,7 +378,7 @@ def test_a_saved_model_comes_back_whole(weights: Path, tmp_path: Path) -> None:
 
 
 TIMM = """
-from localma._torchvision import import_timm
+from localma._torch_packages import import_timm
 timm = import_timm()  # whichever torch the torchvision here was built for
 import numpy as np
 import torch

@@ -18,7 +18,7 @@ def write_text_classifier(
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-    from localma._transformers import import_transformers, quiet
+    from localma._torch_packages import import_transformers, quiet
 
     transformers = import_transformers()
     config = transformers.BertConfig(

@@ -5,11 +5,11 @@ from __future__ import annotations
 # First, so that Ctrl-C ends the command line quietly while the other imports run.
 from localma import _signals  # noqa: F401  # isort: split
 from localma.candidates import Cached, Column, CrossFitted, as_candidate
-from localma.encoding import TableEncoder
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.gates._engine import warm_up
 from localma.model_file import load
 from localma.onnx_export import export_onnx
+from localma.tables.encoder import TableEncoder
 
 __version__ = "0.1.0"
 

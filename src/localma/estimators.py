@@ -25,7 +25,6 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from localma.arrow_rows import ArrowRows
 from localma.baseline import Baseline
 from localma.candidates import CrossFitted, Pool
 from localma.candidates.answers import OutputNames, Task, as_labels, check_no_label_missing
@@ -40,7 +39,6 @@ from localma.cautions import Caution, warn
 from localma.equations import local_average, row_losses
 from localma.errors import InvalidInputError, unknown_name
 from localma.evidence import BaselineGap, LocalityGain
-from localma.features import GateFeatures, refuse_dates
 from localma.fit_checks import (
     CHECKED_OBJECTS,
     CHECKED_ROWS,
@@ -52,21 +50,6 @@ from localma.fit_checks import (
     worse_than_constant,
 )
 from localma.folds import Fold, count_groups, make_folds, number_groups
-from localma.frames import (
-    CONTAINERS,
-    LARGE_ROWS,
-    check_names_differ,
-    check_rows_and_columns,
-    column_names,
-    holds_dates,
-    is_table,
-    n_rows,
-    named_columns,
-    readable_tensor,
-    take_rows,
-    unmasked,
-    without_mask,
-)
 from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate
 from localma.gates._support import Outside
 from localma.gates.base import Evidence
@@ -90,6 +73,23 @@ from localma.memorised import (
     is_smooth,
 )
 from localma.probes import Probes
+from localma.tables.features import GateFeatures, refuse_dates
+from localma.tables.frames import (
+    CONTAINERS,
+    LARGE_ROWS,
+    ArrowRows,
+    check_names_differ,
+    check_rows_and_columns,
+    column_names,
+    holds_dates,
+    is_table,
+    n_rows,
+    named_columns,
+    readable_tensor,
+    take_rows,
+    unmasked,
+    without_mask,
+)
 
 Array = NDArray[np.floating]
 Mask = NDArray[np.bool_]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, check_cv
 
 from localma.errors import InvalidInputError
-from localma.frames import without_mask
+from localma.tables.frames import without_mask
 
 Rows = NDArray[np.intp]
 Fold = tuple[Rows, Rows]

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import boxcox, xlogy
 
 from localma.errors import InvalidInputError, unknown_name
-from localma.frames import without_mask
+from localma.tables.frames import without_mask
 
 Array = NDArray[np.floating]
 

@@ -31,7 +31,6 @@ from localma.candidates.answers import as_labels, check_names, check_saved_label
 from localma.cautions import WARNINGS, Caution
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
-from localma.features import GateFeatures
 from localma.gates import GATE_CLASSES
 from localma.gates._recipes import Restoring, describe_gate, restore_gate
 from localma.gates.base import arrays_below, is_number, simplex_weights
@@ -40,6 +39,7 @@ from localma.memorised import SampleLosses
 from localma.probes import Recorded, check_candidates
 from localma.storage.array_file import ArrayFile, Arrays, Json, read, shown, to_bytes
 from localma.storage.whole_files import write_whole
+from localma.tables.features import GateFeatures
 
 ESTIMATORS = {kind.__name__: kind for kind in (LocalMARegressor, LocalMAClassifier)}
 Types = dict[str, tuple[type, ...]]

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma.candidates import Pool
-from localma.encoding import FEWEST_ROWS, MOST_LEVELS
 from localma.errors import ChangedCandidateError, FileFormatError
-from localma.frames import column_names, n_rows, take_rows, to_narwhals
 from localma.storage.array_file import shown
+from localma.tables.encoder import FEWEST_ROWS, MOST_LEVELS
+from localma.tables.frames import column_names, n_rows, take_rows, to_narwhals
 
 Array = NDArray[np.float64]
 

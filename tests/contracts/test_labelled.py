@@ -9,9 +9,9 @@ import pytest
 
 from localma.baseline import Baseline
 from localma.errors import InvalidInputError
-from localma.frames import LARGE_ROWS
 from localma.gates import Labelled
 from localma.losses import squared_error
+from localma.tables.frames import LARGE_ROWS
 
 LOSS = squared_error()
 

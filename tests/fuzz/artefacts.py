@@ -15,8 +15,8 @@ from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
 from localma import Column, CrossFitted, LocalMAClassifier, LocalMARegressor, as_candidate
-from localma.encoding import TableEncoder
 from localma.gates import ImageGate, MLPGate, ShrunkGate, TextGate, TorchGate
+from localma.tables.encoder import TableEncoder
 from tests.tiny_models import as_images, as_texts, write_encoder
 
 COLUMNS = {"left": Column(1), "right": Column(2)}

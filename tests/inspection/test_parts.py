@@ -15,8 +15,6 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from localma import Column, LocalMAClassifier, LocalMARegressor, as_candidate
 from localma.errors import InvalidInputError
-from localma.features import GateFeatures
-from localma.frames import dense
 from localma.inspection import compare, evaluate, explain, observe, summarize
 from localma.inspection.bins import make_bins
 from localma.inspection.columns import Feature, format_number, read_features, shuffle_column
@@ -31,6 +29,8 @@ from localma.inspection.shown import most_trusted
 from localma.inspection.spread import disagreement, spread, support
 from localma.inspection.weight_map import weight_map
 from localma.losses import tweedie
+from localma.tables.features import GateFeatures
+from localma.tables.frames import dense
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")

@@ -17,7 +17,7 @@ from torch import Tensor
 from localma._optional import optional
 from localma.backbones.augment import Augmentation
 from localma.errors import InvalidInputError
-from localma.frames import n_rows
+from localma.tables.frames import n_rows
 
 CHANNELS = (1, 3, 4)
 """Grey, RGB, RGBA."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from localma._torchvision import import_timm
+from localma._torch_packages import import_timm
 from localma.backbones.efficientnet_lite import EfficientNetLite
 from localma.backbones.mobilenet_v1 import MobileNetV1
 from localma.errors import InvalidInputError, MissingDependencyError, unknown_name

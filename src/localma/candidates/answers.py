@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from localma.errors import CandidateError, FileFormatError, InvalidInputError, unknown_name
 from localma.folds import is_missing
-from localma.frames import column_names, dense, readable_tensor
 from localma.storage.array_file import shown
+from localma.tables.frames import column_names, dense, readable_tensor
 
 if TYPE_CHECKING:
     from narwhals.typing import IntoDataFrame, IntoSeries

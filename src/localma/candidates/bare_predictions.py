@@ -30,7 +30,14 @@ from localma.candidates.answers import (
     warn_unknown_classes,
 )
 from localma.errors import InvalidInputError
-from localma.frames import LARGE_ROWS, column_names, column_values, dense, readable_tensor, unmasked
+from localma.tables.frames import (
+    LARGE_ROWS,
+    column_names,
+    column_values,
+    dense,
+    readable_tensor,
+    unmasked,
+)
 
 
 def read_predictions(

@@ -24,9 +24,16 @@ from localma.candidates.answers import (
     check_not_reordered,
 )
 from localma.errors import CandidateError, InvalidInputError, LocalMAError
-from localma.frames import ColumnKey, checked_columns, n_rows, pick_columns, take_rows, unmasked
 from localma.imports import import_name, import_object
 from localma.progress import bar
+from localma.tables.frames import (
+    ColumnKey,
+    checked_columns,
+    n_rows,
+    pick_columns,
+    take_rows,
+    unmasked,
+)
 
 Inputs = Sequence[ColumnKey] | Callable[[Any], Any] | None
 Recipe = dict[str, Any]

@@ -28,7 +28,6 @@ from localma.candidates.column import Column
 from localma.candidates.crossfitted import CrossFitted
 from localma.candidates.infer import as_candidate
 from localma.errors import CandidateError, InvalidInputError
-from localma.frames import n_rows, take_rows
 from localma.storage.cache import (
     MAX_BYTES,
     Found,
@@ -39,6 +38,7 @@ from localma.storage.cache import (
 )
 from localma.storage.fingerprints import digest
 from localma.storage.row_keys import Keys, row_keys
+from localma.tables.frames import n_rows, take_rows
 
 Places = NDArray[np.intp]
 

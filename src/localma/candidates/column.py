@@ -11,7 +11,7 @@ import numpy as np
 from localma.candidates.answers import Classes, Table, Task, check_saved_labels
 from localma.candidates.base import Candidate, FieldTypes, Recipe
 from localma.errors import InvalidInputError
-from localma.frames import (
+from localma.tables.frames import (
     ColumnKey,
     column_names,
     column_values,

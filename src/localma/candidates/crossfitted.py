@@ -19,7 +19,7 @@ from localma.candidates.base import Candidate, Inputs
 from localma.candidates.estimator import EstimatorCandidate, has_sklearn_tags, refuse_classifier
 from localma.errors import CandidateError, InvalidInputError
 from localma.folds import make_folds
-from localma.frames import n_rows, take_rows
+from localma.tables.frames import n_rows, take_rows
 
 Covered = NDArray[np.bool_]
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from localma.candidates.answers import Array, Classes, Labels, Table, Task, as_labels
 from localma.candidates.base import BatchSize, Candidate, Inputs
 from localma.errors import InvalidInputError
-from localma.frames import column_names, pick_columns
+from localma.tables.frames import column_names, pick_columns
 
 
 class EstimatorCandidate(Candidate):

@@ -39,8 +39,8 @@ from localma.candidates.http_json import (
 )
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate
 from localma.errors import CandidateError, InvalidInputError, LocalMAError, unknown_name
-from localma.frames import n_rows
 from localma.imports import import_name, import_object
+from localma.tables.frames import n_rows
 
 if TYPE_CHECKING:
     from localma.candidates.http_post import Call

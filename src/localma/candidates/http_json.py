@@ -16,7 +16,7 @@ from scipy.sparse import issparse
 from localma.candidates.answers import Array
 from localma.candidates.base import RowError
 from localma.errors import LocalMAError
-from localma.frames import column_names, dense
+from localma.tables.frames import column_names, dense
 
 Columns = list[str] | None
 Build = Callable[[Columns, list[Any]], Any]

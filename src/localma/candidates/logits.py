@@ -25,7 +25,7 @@ from localma.candidates.base import (
     common_options,
 )
 from localma.errors import InvalidInputError
-from localma.frames import without_mask
+from localma.tables.frames import without_mask
 
 Activation = Literal["softmax", "sigmoid"]
 

@@ -34,7 +34,7 @@ from localma.candidates.crossfitted import Covered, CrossFitted
 from localma.candidates.infer import as_candidate
 from localma.errors import InvalidInputError, unknown_name
 from localma.folds import make_folds
-from localma.frames import (
+from localma.tables.frames import (
     ColumnKey,
     column_names,
     drop_columns,

@@ -19,7 +19,7 @@ from localma.candidates.base import Candidate
 from localma.candidates.estimator import EstimatorCandidate
 from localma.candidates.function import FunctionCandidate
 from localma.candidates.pool import Pool
-from localma.frames import column_names, dense, n_rows, take_rows, to_narwhals
+from localma.tables.frames import column_names, dense, n_rows, take_rows, to_narwhals
 
 Rows = NDArray[np.intp]
 

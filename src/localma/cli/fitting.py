@@ -33,17 +33,17 @@ from localma.cli.showing import note_cautions, print_json, say, share, show_tabl
 from localma.cli.tables import check_once, labelled, no_column, split_names, weights_of
 from localma.cli.tasks import check_loss, classes_of
 from localma.cli.times import FOLLOWS_ROWS, check_times, in_row_order, later_folds
-from localma.encoding import TableEncoder
 from localma.errors import CandidateError, InvalidInputError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
 from localma.folds import DEFAULT_FOLDS
-from localma.frames import positions_of
 from localma.inspection.record import plain
 from localma.losses import Loss
 from localma.model_file import Model, save
 from localma.tables.columns import Known
+from localma.tables.encoder import TableEncoder
 from localma.tables.files import TableReader, open_table
-from localma.tables.remarks import TableFileError
+from localma.tables.formats import TableFileError
+from localma.tables.frames import positions_of
 
 Rows = NDArray[np.intp]
 CLASSES_SHOWN = 5

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from localma.cli.app import wrong_call
 from localma.cli.showing import note
 from localma.errors import InvalidInputError
-from localma.frames import missing_column
 from localma.tables.files import TableReader
+from localma.tables.frames import missing_column
 
 
 def weights_of(table: Any, column: str) -> Any:

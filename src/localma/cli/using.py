@@ -31,15 +31,17 @@ from localma.cli.app import (
 from localma.cli.messages import rows_in_words, say_remarks, speaking_of_rows
 from localma.cli.showing import note, print_json, say
 from localma.cli.tables import check_columns, no_column, split_names
-from localma.encoding import TableEncoder
 from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
 from localma.estimators import LocalMAClassifier
-from localma.frames import take_rows
 from localma.imports import modules_beside
 from localma.model_file import Model, load
 from localma.progress import bar
 from localma.tables.columns import Known
-from localma.tables.files import STANDARD, TableReader, open_table, writing
+from localma.tables.encoder import TableEncoder
+from localma.tables.files import TableReader, open_table
+from localma.tables.formats import STANDARD
+from localma.tables.frames import take_rows
+from localma.tables.writing import writing
 
 LEAST_SUPPORT = 0.5
 """Rows with less are unlike the labelled sample."""

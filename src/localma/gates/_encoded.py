@@ -18,12 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from localma.errors import FileFormatError, InvalidInputError
 from localma.folds import Fold
-from localma.frames import n_rows
 from localma.gates._frozen import FrozenFeatures
 from localma.gates.base import Gate, Job, arrays_below
 from localma.gates.labelled import Labelled, plain_arrays
 from localma.gates.mlp import MLPGate
 from localma.gates.module import TorchGate
+from localma.tables.frames import n_rows
 
 Array = NDArray[np.floating]
 Arrays = dict[str, NDArray[Any]]

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from localma.equations import local_average, row_losses
 from localma.evidence import Rule, fold_overlap, once_a_row
 from localma.folds import Fold
-from localma.frames import take_rows
 from localma.gates.base import Gate, Job
 from localma.gates.global_ import find_global_weights
 from localma.gates.labelled import Labelled
+from localma.tables.frames import take_rows
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]

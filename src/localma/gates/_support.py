@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma.equations import softmax
-from localma.frames import LARGE_ROWS
 from localma.gates._extremes import outermost
+from localma.tables.frames import LARGE_ROWS
 
 Array = NDArray[np.floating]
 

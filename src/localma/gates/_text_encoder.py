@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from localma._transformers import import_transformers, model_folder, quiet
+from localma._torch_packages import import_transformers, model_folder, quiet
 from localma.errors import InvalidInputError
 from localma.storage.fingerprints import fingerprint
 

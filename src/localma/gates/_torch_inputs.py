@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from localma.errors import InvalidInputError
-from localma.frames import n_rows
+from localma.tables.frames import n_rows
 
 Rows = NDArray[np.intp]
 # What user code and modules raise where an input does not suit them.

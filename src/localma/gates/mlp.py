@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from localma.equations import empirical_risk, pin_last
 from localma.errors import FileFormatError, InvalidInputError
 from localma.folds import Fold
-from localma.frames import LARGE_ROWS
 from localma.gates._anchor import anchor_and_scale, floored
 from localma.gates._chunks import Chunks, Float64
 from localma.gates._engine import Progress, block_size, compile_loss, evaluate
@@ -35,6 +34,7 @@ from localma.gates.base import (
     simplex_weights,
 )
 from localma.gates.labelled import Labelled, plain_arrays
+from localma.tables.frames import LARGE_ROWS
 
 Array = NDArray[np.floating]
 

@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from localma._optional import optional
 from localma.equations import softmax
 from localma.folds import Fold
-from localma.frames import n_rows
 from localma.gates._anchor import anchor_and_scale, floored
 from localma.gates._chunks import unit_of
 from localma.gates.base import (
@@ -28,6 +27,7 @@ from localma.gates.base import (
     simplex_weights,
 )
 from localma.gates.labelled import Labelled, plain_arrays
+from localma.tables.frames import n_rows
 
 if TYPE_CHECKING:
     from localma.gates._torch_network import GateNetwork

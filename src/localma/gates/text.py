@@ -11,11 +11,11 @@ import numpy as np
 
 from localma._optional import optional
 from localma.errors import InvalidInputError
-from localma.frames import column_names, column_values, n_rows
 from localma.gates._encoded import EncodedGate
 from localma.gates._frozen import FrozenFeatures
 from localma.gates.base import Gate, Rules, check_rules, is_count
 from localma.gates.module import TorchGate
+from localma.tables.frames import column_names, column_values, n_rows
 
 POOLINGS = ("mean", "cls")
 

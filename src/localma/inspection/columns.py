@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from localma.errors import InvalidInputError
-from localma.features import GateFeatures
-from localma.frames import column_names, column_values, is_table, positions_of
+from localma.tables.features import GateFeatures
+from localma.tables.frames import column_names, column_values, is_table, positions_of
 
 Array = NDArray[np.floating]
 Kind = Literal["numeric", "categorical", "date"]

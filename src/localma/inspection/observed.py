@@ -21,9 +21,9 @@ from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.evidence import mean_and_error
 from localma.folds import count_groups, number_groups
-from localma.frames import n_rows, take_rows, unmasked, without_mask
 from localma.inspection.columns import Feature, read_features
 from localma.losses import check_predictions, check_targets
+from localma.tables.frames import n_rows, take_rows, unmasked, without_mask
 
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]

@@ -1,16 +1,19 @@
-"""Tables in files: CSV, Excel, Parquet, Arrow and JSON Lines, read and written part by part."""
+"""Tables in files: CSV, Excel, Parquet, Arrow and JSON Lines, read block by block."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import shutil
 import sys
 import tempfile
+import zipfile
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -18,25 +21,32 @@ from weakref import finalize
 
 from localma._optional import optional
 from localma.errors import InvalidInputError
-from localma.storage.whole_files import replacing
 from localma.tables.columns import BadCellError, Known, TextColumns
-from localma.tables.excel import SheetWriter, as_column, read_sheet
-from localma.tables.formats import NAMES, named_format, real_format
-from localma.tables.formulas import without_formulas
-from localma.tables.remarks import Remark, TableFileError
+from localma.tables.formats import (
+    NAMES,
+    STANDARD,
+    Remark,
+    TableFileError,
+    arrow_stream,
+    bounded_lines,
+    most_unpacked,
+    named_format,
+    opened,
+    out_of_proportion,
+    real_format,
+)
 from localma.tables.text import Layout, TextOptions, not_encoded
-from localma.tables.unpacking import arrow_stream, bounded_lines, opened
 
 pa: Any = optional("pyarrow", extra="cli")
 pc: Any = optional("pyarrow.compute", extra="cli")
 
-STANDARD = Path("-")
-"""Stands for standard input and standard output."""
 RECORDS = 10_000
 """The number of lines of a JSON Lines file that tell its columns."""
 PART_ROWS = 65_536
 PART_BYTES = 16 * 2**20
 NOTHING_KNOWN = Known()
+EXACT = 2**53
+"""Whole numbers beyond are not exact in a workbook; they are written as text."""
 
 
 class TableReader(ABC):
@@ -420,72 +430,71 @@ def _readable(name: str) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def writing(path: Path, *, raw_cells: bool = False) -> Iterator[Callable[[Any], None]]:
-    """Give a function that writes a table at the end of a file, or of standard output for "-".
+@dataclass(frozen=True)
+class Sheet:
+    """A table in a sheet: names and cells of its columns, and the sheet's numbers of its rows."""
 
-    The file appears under its name when all is written, and not at all if anything goes wrong.
-    raw_cells : whether texts that a spreadsheet would run as formulas are written as they are.
-    """
-    if path == STANDARD:
-        yield from _to_standard_output(raw_cells)
-        return
-    kind = named_format(path)
-    with replacing(path) as temporary:
-        writer = _Writer(kind, str(temporary), raw_cells)
-        try:
-            yield writer.write
-        except BaseException:
-            with suppress(OSError):  # a full disk fails again; the first error is the one to tell
-                writer.close()
-            raise
-        writer.close()
+    names: list[str]
+    columns: list[list[Any]]
+    row_numbers: list[int]
+    remarks: list[Remark]
 
 
-def _to_standard_output(raw_cells: bool) -> Iterator[Callable[[Any], None]]:
-    writer = _Writer("csv", sys.stdout.buffer, raw_cells)
+def read_sheet(path: Path, name: str) -> Sheet:
+    """Read the first sheet that is not empty; name : what messages call the file."""
+    calamine = optional("python_calamine", extra="excel")
+    with zipfile.ZipFile(path) as archive:
+        if sum(member.file_size for member in archive.infolist()) > most_unpacked(path):
+            raise out_of_proportion(name)
     try:
-        yield writer.write
-    finally:
-        writer.close()
-        sys.stdout.buffer.flush()
+        workbook = calamine.load_workbook(str(path))
+        sheets = [workbook.get_sheet_by_name(title) for title in workbook.sheet_names]
+        filled = [sheet for sheet in sheets if sheet.height > 0]
+        header, *rows = filled[0].to_python() if filled else [[]]
+    except calamine.CalamineError as error:
+        raise InvalidInputError(
+            f"{name} is an Excel workbook that cannot be read ({error}). Save it again, or as CSV."
+        ) from error
+    if not filled:
+        raise InvalidInputError(f"{name} is an empty workbook. Give one with a table.")
+    remarks = []
+    if len(filled) > 1:
+        others = ", ".join(repr(sheet.name) for sheet in filled[1:])
+        remarks.append(
+            Remark(f"Of {name} the first sheet is read, {filled[0].name!r}, and not {others}.")
+        )
+    first = filled[0].start[0] + 2  # below the header, counted from one
+    numbered = [(first + k, row) for k, row in enumerate(rows) if any(cell != "" for cell in row)]
+    columns = [[row[k] for _, row in numbered] for k in range(len(header))]
+    names = [_text(cell).strip() for cell in header]
+    return Sheet(names, columns, [number for number, _ in numbered], remarks)
 
 
-class _Writer:
-    """A file of one format, opened when the first table tells what its columns are."""
+def as_column(cells: Sequence[Any]) -> Any:
+    """A column of cells with one Arrow type; cells of several kinds become texts.
 
-    def __init__(self, kind: str, target: str | IO[bytes], raw_cells: bool) -> None:
-        self._kind, self._target = kind, target
-        self._guarded = kind in ("csv", "tsv", "xlsx") and not raw_cells
-        self._file: Any = None
+    >>> as_column([1.0, "", 3.0]).to_pylist()
+    [1, None, 3]
+    >>> as_column([1.0, "-"]).to_pylist()
+    ['1', '-']
+    """
+    values = [None if cell == "" else cell for cell in cells]
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {float, int}:
+        whole = all(value is None or _is_whole(value) for value in values)
+        return pa.array(values, pa.int64() if whole and kinds else None, safe=False)
+    if kinds in ({bool}, {datetime.date}, {datetime.datetime}):
+        return pa.array(values)
+    if kinds == {datetime.date, datetime.datetime}:
+        return pa.array(values, pa.timestamp("us"))
+    return pa.array([None if value is None else _text(value) for value in values], pa.string())
 
-    def write(self, table: Any) -> None:
-        if self._kind == "jsonl":
-            with open(str(self._target), "a", encoding="utf-8") as file:
-                file.writelines(
-                    json.dumps(row, default=str, ensure_ascii=False) + "\n"
-                    for row in table.to_pylist()
-                )
-            return
-        if self._guarded:
-            table = without_formulas(table)
-        if self._file is None:
-            self._file = self._open(table.schema)
-        self._file.write_table(table.cast(self._file.schema) if self._kind == "parquet" else table)
 
-    def _open(self, schema: Any) -> Any:
-        if self._kind == "parquet":
-            return optional("pyarrow.parquet", extra="cli").ParquetWriter(self._target, schema)
-        if self._kind == "arrow":
-            return optional("pyarrow.ipc", extra="cli").new_file(self._target, schema)
-        if self._kind == "xlsx":
-            return SheetWriter(str(self._target))
-        csv = optional("pyarrow.csv", extra="cli")
-        delimiter = "\t" if self._kind == "tsv" else ","
-        options = csv.WriteOptions(delimiter=delimiter)
-        return csv.CSVWriter(self._target, schema, write_options=options)
+def _is_whole(value: float) -> bool:
+    return float(value).is_integer() and abs(value) <= EXACT
 
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+
+def _text(cell: Any) -> str:
+    if isinstance(cell, float) and _is_whole(cell):
+        return str(int(cell))
+    return str(cell)

@@ -15,8 +15,7 @@ from typing import Any, Self
 
 from localma._optional import optional
 from localma.errors import InvalidInputError
-from localma.tables.remarks import Remark, TableFileError
-from localma.tables.unpacking import bounded_lines, opened
+from localma.tables.formats import Remark, TableFileError, bounded_lines, opened
 
 pa: Any = optional("pyarrow", extra="cli")
 csv: Any = optional("pyarrow.csv", extra="cli")

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from localma.candidates.answers import Table
 from localma.errors import InvalidInputError
-from localma.frames import column_names, dense
 from localma.storage.fingerprints import fingerprint
+from localma.tables.frames import column_names, dense
 
 Recipe = dict[str, Any]
 PathLike = str | os.PathLike[str]

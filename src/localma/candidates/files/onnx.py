@@ -18,9 +18,9 @@ from localma.candidates.estimator import one_hot
 from localma.candidates.files.base import ModelFile, PathLike, PerProcess, in_fixed_batches
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
 from localma.errors import InvalidInputError, unknown_name
-from localma.frames import column_names, column_values, dense, n_rows, pick_columns
 from localma.imports import import_name, import_object
 from localma.storage.fingerprints import file_state
+from localma.tables.frames import column_names, column_values, dense, n_rows, pick_columns
 
 DTYPES: dict[str, Any] = {
     "tensor(float16)": np.float16,

@@ -17,7 +17,7 @@ from localma.candidates.base import WORKING_COPIES, BatchSize, FieldTypes, Input
 from localma.candidates.files.base import ModelFile, PerProcess, as_objects
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
 from localma.errors import InvalidInputError, MissingDependencyError
-from localma.frames import n_rows
+from localma.tables.frames import n_rows
 
 Size = int | tuple[int, int]
 CHANNELS = 3

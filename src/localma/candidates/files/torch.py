@@ -22,8 +22,8 @@ from localma.candidates.base import BatchSize, FieldTypes, Inputs, Recipe, worki
 from localma.candidates.files.base import ModelFile, PerProcess, in_fixed_batches
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
 from localma.errors import InvalidInputError
-from localma.frames import dense
 from localma.imports import import_name, import_object
+from localma.tables.frames import dense
 
 _locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """A lock for each module that is run."""

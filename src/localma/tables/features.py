@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import check_array
 
-from localma.arrow_rows import ArrowRows
-from localma.encoding import TableEncoder
 from localma.errors import FileFormatError, InvalidInputError
-from localma.frames import (
+from localma.imports import import_name, import_object
+from localma.storage.array_file import shown
+from localma.tables.encoder import TableEncoder
+from localma.tables.frames import (
+    ArrowRows,
     ColumnKey,
     checked_columns,
     column_names,
@@ -27,8 +29,6 @@ from localma.frames import (
     pick_columns,
     positions_of,
 )
-from localma.imports import import_name, import_object
-from localma.storage.array_file import shown
 
 Array = NDArray[np.floating]
 

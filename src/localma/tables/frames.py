@@ -10,19 +10,24 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from difflib import get_close_matches
+from itertools import accumulate
 from numbers import Real
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import issparse
 
 from localma._optional import optional
 from localma.errors import InvalidInputError
 
 ColumnKey = str | int
+Rows = NDArray[np.intp]
+
+_CHECKED_ROWS = 2**16
+"""Rows that are checked at once."""
 
 LARGE_ROWS = 20_000
 """From this many rows on, a sample is read part by part and never copied as a whole."""
@@ -449,3 +454,81 @@ def named_columns(values: NDArray[Any], names: Sequence[str], container: str, li
         return library.DataFrame(values, schema=list(names), orient="row")
     index = like.index if isinstance(like, library.DataFrame) else None
     return library.DataFrame(values, columns=list(names), index=index)
+
+
+class ArrowRows:
+    """A table (n, p) of finite numbers, of which rows are taken as arrays.
+
+    Every column is a list of pieces, as Arrow reads them from a file; none is copied.
+
+    Parameters
+    ----------
+    pieces : of each column, its arrays one after another.
+    """
+
+    ndim = 2
+
+    def __init__(self, pieces: list[list[NDArray[Any]]]) -> None:
+        self.pieces = pieces
+        self.ends = [[0, *accumulate(len(piece) for piece in column)] for column in pieces]
+        single = all(np.can_cast(column[0].dtype, np.float32) for column in pieces if column)
+        self.dtype = np.dtype(np.float32 if single else np.float64)
+        self.shape = (self.ends[0][-1], len(pieces))
+
+    @classmethod
+    def of(cls, table: Any) -> ArrowRows | None:
+        """Read an Arrow table; None if it is none, or holds anything but finite numbers.
+
+        >>> ArrowRows.of(np.zeros((2, 2))) is None
+        True
+        """
+        if not nw.dependencies.is_pyarrow_table(table) or table.num_columns == 0:
+            return None
+        numeric = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)}
+        numeric |= {"float", "double"}
+        if any(str(c.type) not in numeric or c.null_count for c in table.columns):
+            return None
+        rows = cls(
+            [
+                [chunk.to_numpy(zero_copy_only=True) for chunk in column.chunks if len(chunk)]
+                for column in table.columns
+            ]
+        )
+        return rows if len(rows) and rows._is_finite() else None
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | Rows | NDArray[np.bool_]) -> NDArray[np.floating]:
+        """Some rows, by a slice, a mask or indices: (rows, p)."""
+        if isinstance(rows, slice):
+            wanted = np.arange(*rows.indices(len(self)), dtype=np.intp)
+        else:
+            wanted = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.intp)
+        if (np.diff(wanted) < 0).any():
+            order = np.argsort(wanted, kind="stable")
+            taken = np.empty((len(wanted), self.shape[1]), dtype=self.dtype)
+            taken[order] = self._in_order(wanted[order])
+            return taken
+        return self._in_order(wanted)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
+
+    def _in_order(self, rows: Rows) -> NDArray[np.floating]:
+        taken = np.empty((len(rows), self.shape[1]), dtype=self.dtype)
+        for k, (pieces, ends) in enumerate(zip(self.pieces, self.ends, strict=True)):
+            cuts = np.searchsorted(rows, ends)
+            for piece in np.flatnonzero(np.diff(cuts)).tolist():
+                block = slice(cuts[piece], cuts[piece + 1])
+                taken[block, k] = pieces[piece][rows[block] - ends[piece]]
+        return taken
+
+    def _is_finite(self) -> bool:
+        return all(
+            bool(np.isfinite(piece[start : start + _CHECKED_ROWS]).all())
+            for column in self.pieces
+            for piece in column
+            if piece.dtype.kind == "f"
+            for start in range(0, len(piece), _CHECKED_ROWS)
+        )

@@ -14,8 +14,8 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from localma.errors import FileFormatError, InvalidInputError
-from localma.frames import missing_column, to_narwhals
 from localma.storage.array_file import shown
+from localma.tables.frames import missing_column, to_narwhals
 
 Array = NDArray[np.floating]
 
