@@ -192,6 +192,7 @@ def test_told_the_place_a_gate_trusts_the_home_candidate():
     assert losses["auto_place"] < 0.1 * losses["auto"]
 
 
+@pytest.mark.filterwarnings("ignore::localma.errors.WorseThanConstantWarning")
 def test_a_gate_on_shuffled_candidates_is_worse_than_on_real_ones():
     losses = compare(linear_trial(), ("auto", "auto_shuffled"))
     assert losses["auto"] < 0.2 * losses["auto_shuffled"]
