@@ -294,7 +294,7 @@ def _weighted(data: Labelled, rows: Rows | None) -> Rows | None:
 
 
 def order_by_content(data: Labelled, rows: Rows | None = None) -> Rows:
-    """Sort rows by a hash of their numbers, so that their order in the sample plays no part."""
+    """Sort rows by a hash of their numbers, so that their order in the sample does not matter."""
     if rows is None:
         rows = np.arange(len(data.y))
     X = data.X[rows]

@@ -37,7 +37,7 @@ Array = NDArray[np.floating]
 Rows = NDArray[np.intp]
 
 JUDGED_ROWS = 100_000
-"""At most this many rows judge: they tell risks apart that differ by a hundred-thousandth."""
+"""At most this many rows judge: enough for risks that differ by a hundred-thousandth."""
 
 ANCHOR_ROWS = 1_000_000
 """At most this many rows give the constant weights of the path."""

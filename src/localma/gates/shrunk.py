@@ -353,7 +353,7 @@ class ShrunkGate(Gate):
     def _points(self, n_inputs: int, n_candidates: int, n: float, n_rows: int) -> list[Point]:
         """The path, most shrunk first; shrinkage falls with n as the noise of a mean does.
 
-        It grows with the number of inputs, where there are many.
+        It grows with the number of inputs, if there are many.
         n : effective number of rows, given their weights; n_rows : how many there are, which says
         how gates are trained.
         """
