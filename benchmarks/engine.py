@@ -18,9 +18,10 @@ from benchmarks.report import Report, Row
 from benchmarks.timing import PAUSE, Timing, interleave
 from localma.equations import softmax
 from localma.gates import Labelled, MLPGate
-from localma.gates._chunks import Chunks
-from localma.gates._engine import Progress, block_size, compile_loss, in_threads, train
 from localma.gates.base import Job
+from localma.gates.fused.chunks import Chunks
+from localma.gates.fused.engine import block_size, compile_loss, in_threads
+from localma.gates.fused.trainer import Progress, train
 
 Array = NDArray[np.floating]
 SGEMM_SIZE, SGEMM_PRODUCTS = 1024, 10
@@ -221,7 +222,7 @@ def kernel_work(fits: Fits) -> Callable[[], list[Array]]:
             theta = progress.theta[: network.n_parameters]
             thetas[i] = network.reorder_candidates(theta, rows.layout.candidates)
 
-        in_threads(one, range(len(packed)), None)
+        in_threads(one, [(i,) for i in range(len(packed))], None)
         return thetas
 
     return work

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from benchmarks.data import Sample
 from localma.equations import local_average, softmax
 from localma.gates import MLPGate, ShrunkGate
-from localma.gates._chunks import Chunks
-from localma.gates._engine import block_size
-from localma.gates._network import Network
+from localma.gates.fused.chunks import Chunks
+from localma.gates.fused.engine import block_size
+from localma.gates.fused.networks import Network
 
 Array = NDArray[np.floating]
 Float64 = NDArray[np.float64]

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from localma.equations import local_average
 from localma.gates import GlobalGate, Labelled, MLPGate
-from localma.gates.theory import theorem_architecture
+from localma.gates.mlp import theorem_architecture
 from localma.losses import squared_error
 from studies.drawing import draw_lines, save, subplots
 from studies.findings import Finding, NotRunError, Results, decreasing, log_log_slope

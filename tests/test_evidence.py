@@ -19,7 +19,7 @@ from localma.evidence import (
     one_standard_error,
     smallest_risk,
 )
-from localma.gates._verdict import verdict
+from localma.gates.points import verdict
 
 
 def test_exponential_weights_by_hand():
@@ -160,7 +160,11 @@ def test_a_gain_that_was_saved_without_that_over_constant_weights_is_taken_as_it
 @pytest.mark.parametrize(
     ("over_constant", "begins", "ends"),
     [
-        (0.48, "Local weights make up 90% of the answer: the held-out", "which is no clear gain."),
+        (
+            0.48,
+            "Local weights show no clear benefit (90% of the final",
+            "it changes by -0.48 ± 0.25.",
+        ),
         (0.05, "Constant weights suffice: the held-out loss changes by -0.5", "0.25."),
     ],
 )

@@ -15,11 +15,10 @@ from localma import LocalMAClassifier, LocalMARegressor, load
 from localma.equations import local_average, softmax
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates import EqualGate, GlobalGate, Labelled, MLPGate, ShrunkGate
-from localma.gates._engine import evaluate
-from localma.gates._mixed import MixedGates
-from localma.gates._network import Network
-from localma.gates._stack import Part, Stack
-from localma.gates._support import Fading, Support
+from localma.gates.fused.engine import evaluate
+from localma.gates.fused.networks import Ensemble, Network, Stack
+from localma.gates.points import MixedGates
+from localma.gates.support import Fading, Support
 from localma.losses import squared_error
 
 SQUARED = squared_error()
@@ -167,7 +166,7 @@ def random_part(rng, sizes, n_networks):
     network = Network(sizes, leak=float(rng.integers(2)))
     thetas = np.stack([network.random(rng) for _ in range(n_networks)])
     mean, scale = rng.normal(size=sizes[0]), rng.uniform(0.5, 2.0, size=sizes[0])
-    return Part(network, 2 * thetas, mean, scale, rng.choice([None, 3.0]), share=1.0)
+    return Ensemble(network, 2 * thetas, mean, scale, rng.choice([None, 3.0]), share=1.0)
 
 
 def plain_weights(part, X):

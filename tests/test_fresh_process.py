@@ -235,7 +235,7 @@ class Finder:
         if name == moment:
             sys.meta_path.remove(self)
             send()
-        if name == "localma.gates._kernel" and moment == "compiling":
+        if name == "localma.gates.fused.kernel" and moment == "compiling":
             threading.Timer(1.0, send).start()
 
 plain_start = threading.Thread.start

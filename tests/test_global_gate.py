@@ -17,11 +17,10 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from localma.equations import empirical_risk, global_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates import Labelled
-from localma.gates._blas_threads import one_blas_thread
-from localma.gates._row_blocks import RowBlocks
-from localma.gates._simplex_qp import minimise_quadratic, quadratic_gap
 from localma.gates.equal import EqualGate
 from localma.gates.global_ import GlobalGate
+from localma.gates.simplex.quadratic import minimise_quadratic, quadratic_gap
+from localma.gates.simplex.row_blocks import RowBlocks, one_blas_thread
 from localma.losses import LOSSES, Loss, get_loss, huber, pinball, squared_error, tweedie
 
 CONVEX = {
@@ -507,7 +506,7 @@ def test_a_gap_that_is_not_reached_warns():
     P, y = problem(huber())
     with pytest.warns(
         ConvergenceWarning,
-        match=r"stopped at a gap of \S+ for loss 'huber'; asked for was \S+\. Raise max_iter=1 or",
+        match=r"stopped at a gap of \S+ for loss 'huber'; the target was \S+\. Raise max_iter=1",
     ):
         gate = fit(P, y, huber(), max_iter=1)
     assert gate.gap_ > 1e-8 * equal_risk(P, y, huber())

@@ -15,15 +15,13 @@ from localma.equations import local_average
 from localma.errors import InvalidInputError
 from localma.folds import make_folds
 from localma.gates import Job, Labelled, MLPGate, ShrunkGate, _chunks, _path
-from localma.gates._anchor import anchor_and_scale
-from localma.gates._chunks import Chunks
-from localma.gates._engine import compile_loss
-from localma.gates._extremes import outermost
-from localma.gates._parts import moments
-from localma.gates._policy import budget, judging_folds
-from localma.gates._support import Support
-from localma.gates._trainer import advance, block_of_batch
+from localma.gates.fused.chunks import Chunks
+from localma.gates.fused.policy import budget, judging_folds
+from localma.gates.fused.trainer import advance, block_of_batch
+from localma.gates.global_ import anchor_and_scale
+from localma.gates.labelled import mean_and_scale
 from localma.gates.mlp import begin
+from localma.gates.support import Support, outermost
 from localma.losses import LOSSES, get_loss
 from localma.tables.frames import LARGE_ROWS, ArrowRows, drop_columns
 
@@ -132,8 +130,7 @@ class TestMiniBatches:
         twin = MLPGate((4,), batch_size=303, n_steps=20, random_state=0)
         (training,) = begin(twin, chunks, *anchor_and_scale(data, None, None), 0)
         assert training.batch == 303
-        derivative = compile_loss(SQUARED.derivative)
-        advance([training], 1.0, seed=(0,), derivative=derivative, n_jobs=1)
+        advance([training], 1.0, seed=(0,), n_jobs=1)
         training.store()
         np.testing.assert_allclose(twin.parameters_, whole.parameters_, atol=1e-4)
         as_many = MLPGate((4,), batch_size=304, n_steps=20, tol=0.0, random_state=0).fit(data)
@@ -237,16 +234,16 @@ class TestChunks:
     def test_moments_are_those_of_the_whole(self):
         rng = np.random.default_rng(0)
         X, weight = rng.normal(5.0, 3.0, size=(70_000, 2)), rng.uniform(size=70_000)
-        mean, scale = moments(X, None, weight)
+        mean, scale = mean_and_scale(X, None, weight)
         by_hand = np.average(X, axis=0, weights=weight)
         np.testing.assert_allclose(mean, by_hand, rtol=1e-12)
         variance = np.average((X - by_hand) ** 2, axis=0, weights=weight)
         np.testing.assert_allclose(scale, np.sqrt(variance), rtol=1e-12)
         rows = np.arange(0, 70_000, 7)
-        some, spread = moments(X.astype(np.float32), rows, np.ones(len(rows)))
+        some, spread = mean_and_scale(X.astype(np.float32), rows, np.ones(len(rows)))
         np.testing.assert_allclose(some, X[rows].mean(axis=0), rtol=1e-6)
         np.testing.assert_allclose(spread, X[rows].std(axis=0), rtol=1e-6)
-        assert moments(np.full((9, 1), 3.3), None, np.ones(9))[1].tolist() == [1.0]
+        assert mean_and_scale(np.full((9, 1), 3.3), None, np.ones(9))[1].tolist() == [1.0]
 
     def test_no_row_of_weight_is_refused(self):
         weight = np.array([1.0] + [0.0] * 8)

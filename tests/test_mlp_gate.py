@@ -15,9 +15,10 @@ from sklearn.base import clone
 from localma.equations import empirical_risk, global_average, local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates import GlobalGate, Job, Labelled, MLPGate
-from localma.gates._chunks import Chunks
-from localma.gates._engine import Progress, block_size, compile_loss, train
-from localma.gates._network import Network
+from localma.gates.fused.chunks import Chunks
+from localma.gates.fused.engine import block_size, compile_loss
+from localma.gates.fused.networks import Network
+from localma.gates.fused.trainer import Progress, train
 from localma.losses import LOSSES, Loss, get_loss
 
 SQUARED = get_loss("squared_error")

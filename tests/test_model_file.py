@@ -29,7 +29,7 @@ from localma.errors import (
     UntrustedFileError,
 )
 from localma.gates import MLPGate
-from localma.gates._engine import evaluate as evaluate_stack
+from localma.gates.fused.engine import evaluate as evaluate_stack
 from localma.inspection import evaluate
 from localma.losses import Loss, squared_error
 from localma.storage import array_file

@@ -15,8 +15,8 @@ from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import locality_gain, smallest_risk
 from localma.folds import make_folds, number_groups
 from localma.gates import EqualGate, GlobalGate, Labelled, MLPGate, ShrunkGate
-from localma.gates._held_out import HeldOut
-from localma.gates._support import Support
+from localma.gates.points import HeldOut
+from localma.gates.support import Support
 from localma.losses import squared_error
 
 LOSS = squared_error()
@@ -58,8 +58,8 @@ def constant():
 
 def hold_out_one_fold_from(monkeypatch, n_rows):
     """Let one fold judge samples of this size and larger."""
-    monkeypatch.setattr("localma.gates._policy.LARGE", n_rows)
-    monkeypatch.setattr("localma.gates._policy.MEDIUM", n_rows // 10)
+    monkeypatch.setattr("localma.gates.fused.policy.LARGE", n_rows)
+    monkeypatch.setattr("localma.gates.fused.policy.MEDIUM", n_rows // 10)
 
 
 class TestPath:
@@ -152,7 +152,7 @@ class TestPath:
             judged.append((losses, how))
             return locality_gain(*losses, **how)
 
-        monkeypatch.setattr("localma.gates.shrunk.locality_gain", gain)
+        monkeypatch.setattr("localma.gates.auto.locality_gain", gain)
         hold_out_one_fold_from(monkeypatch, 150)
         gate = ShrunkGate(random_state=0).fit(Labelled.of(*local_truth(), loss=LOSS))
         (((before, _, after, weight), how),) = judged
@@ -180,7 +180,7 @@ class TestVerdict:
     def test_no_clear_gain_sentence(self):
         gate = ShrunkGate(random_state=0).fit(Labelled.of(*constant_truth(80, seed=4), loss=LOSS))
         assert gate.verdict_.startswith("Local weights make up ")
-        assert "of the answer, without a clear gain:" in gate.verdict_
+        assert gate.verdict_.startswith("Local weights show no clear benefit (")
 
     def test_gain_without_local_gates_is_not_called_local(self):
         """Noisy twins: equal weights beat fitted ones, and nothing local is kept."""

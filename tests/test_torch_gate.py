@@ -21,10 +21,11 @@ from localma.errors import (
     UntrustedFileError,
 )
 from localma.gates import GlobalGate, Labelled, MLPGate, ShrunkGate, TorchGate
-from localma.gates._anchor import anchor_and_scale, floored
-from localma.gates._chunks import Chunks
-from localma.gates._engine import Progress, compile_loss, train
-from localma.gates._network import Network
+from localma.gates.fused.chunks import Chunks
+from localma.gates.fused.engine import compile_loss
+from localma.gates.fused.networks import Network
+from localma.gates.fused.trainer import Progress, train
+from localma.gates.global_ import anchor_and_scale, floored
 from localma.losses import Loss, get_loss
 
 torch = pytest.importorskip("torch")

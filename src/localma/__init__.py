@@ -6,7 +6,7 @@ from __future__ import annotations
 from localma import _signals  # noqa: F401  # isort: split
 from localma.candidates import Cached, Column, CrossFitted, as_candidate
 from localma.estimators import LocalMAClassifier, LocalMARegressor
-from localma.gates._engine import warm_up
+from localma.gates.fused.engine import warm_up
 from localma.model_file import load
 from localma.onnx_export import export_onnx
 from localma.tables.encoder import TableEncoder

@@ -51,9 +51,9 @@ from localma.fit_checks import (
 )
 from localma.folds import Fold, count_groups, make_folds, number_groups
 from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate
-from localma.gates._support import Outside
 from localma.gates.base import Evidence
 from localma.gates.global_ import find_global_weights
+from localma.gates.support import Outside
 from localma.losses import (
     Loss,
     check_predictions,

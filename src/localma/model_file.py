@@ -32,8 +32,8 @@ from localma.cautions import WARNINGS, Caution
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.gates import GATE_CLASSES
-from localma.gates._recipes import Restoring, describe_gate, restore_gate
 from localma.gates.base import arrays_below, is_number, simplex_weights
+from localma.gates.recipes import Restoring, describe_gate, restore_gate
 from localma.losses import Loss, get_loss, is_registered
 from localma.memorised import SampleLosses
 from localma.probes import Recorded, check_candidates

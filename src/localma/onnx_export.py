@@ -22,7 +22,7 @@ from localma._optional import optional
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate, TorchGate
-from localma.gates._support import POWER, REACH, Fading, Support
+from localma.gates.support import POWER, REACH, Fading, Support
 from localma.storage.whole_files import write_whole
 
 OPSET, IR_VERSION = 17, 8

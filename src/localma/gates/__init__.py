@@ -1,17 +1,16 @@
-"""Gates: functions from inputs to the simplex. Equal, global and local are three of one kind."""
+"""Gates: functions from inputs to weights on the simplex."""
 
 from __future__ import annotations
 
+from localma.gates.auto import ShrunkGate
 from localma.gates.base import Gate, Job
 from localma.gates.equal import EqualGate
 from localma.gates.global_ import GlobalGate
 from localma.gates.image import ImageGate
 from localma.gates.labelled import Labelled
-from localma.gates.mlp import MLPGate
+from localma.gates.mlp import MLPGate, theorem_architecture
 from localma.gates.module import TorchGate
-from localma.gates.shrunk import ShrunkGate
 from localma.gates.text import TextGate
-from localma.gates.theory import theorem_architecture
 
 GATE_CLASSES: dict[str, type[Gate]] = {
     kind.__name__: kind

@@ -20,11 +20,11 @@ from torch import nn
 
 from localma.equations import empirical_risk, local_average, softmax
 from localma.errors import InvalidInputError
-from localma.gates._anchor import floored
-from localma.gates._chunks import off_target
 from localma.gates._torch_checkpoint import Checkpoint
 from localma.gates._torch_inputs import Inputs, Rows, check_finite
 from localma.gates._torch_network import GateNetwork, new_module, started
+from localma.gates.fused.chunks import off_target
+from localma.gates.global_ import floored
 from localma.gates.labelled import Labelled
 from localma.losses import Loss
 from localma.progress import bar

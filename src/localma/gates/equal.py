@@ -1,4 +1,4 @@
-"""The gate that learns nothing: every candidate has the same weight everywhere."""
+"""The gate with the same weight for every candidate."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from localma._types import Array
 from localma.errors import FileFormatError
 from localma.folds import Fold
-from localma.gates.base import Gate, check_arrays
-from localma.gates.labelled import Labelled
-
-Array = NDArray[np.floating]
+from localma.gates.base import Gate, Saved
+from localma.gates.labelled import Inputs, Labelled
 
 
 class EqualGate(Gate):
@@ -23,7 +21,7 @@ class EqualGate(Gate):
     Attributes
     ----------
     n_candidates_ : int
-        The number M of candidates seen by `fit`.
+        The number M of candidates in the labelled sample.
 
     Examples
     --------
@@ -36,6 +34,7 @@ class EqualGate(Gate):
 
     needs_inputs: ClassVar[bool] = False
     learns: ClassVar[bool] = False
+    state: ClassVar[tuple[Saved, ...]] = (Saved("n_candidates", dtype=np.int64),)
 
     def fit(
         self,
@@ -44,7 +43,7 @@ class EqualGate(Gate):
         global_weights: Array | None = None,
         folds: Sequence[Fold] | None = None,
     ) -> Self:
-        """Count the candidates; nothing else about the sample matters. See `Gate.fit`."""
+        """Count the candidates; the rest of the sample is not used. See `Gate.fit`."""
         self.n_candidates_ = data.n_candidates
         return self
 
@@ -55,10 +54,10 @@ class EqualGate(Gate):
 
     @property
     def raw_inputs(self) -> bool:
-        """True: nothing about the inputs matters."""
+        """True: inputs are not used."""
         return True
 
-    def predict_weights(self, X: Array) -> Array:
+    def predict_weights(self, X: Inputs) -> Array:
         """Weights of each row: (n, p) -> (n, M), all ``1 / M``."""
         check_is_fitted(self)
         return np.full((len(X), self.n_candidates_), 1.0 / self.n_candidates_)
@@ -68,16 +67,8 @@ class EqualGate(Gate):
         """Number M of candidates."""
         return self.n_candidates_
 
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """The fitted state: `n_candidates`, of shape ()."""
-        check_is_fitted(self)
-        return {"n_candidates": np.array(self.n_candidates_)}
-
-    def restore(self, arrays: dict[str, NDArray[np.generic]]) -> Self:
-        """Take the fitted state back from `arrays`."""
-        check_arrays(arrays, {"n_candidates": ("iu", ())}, "EqualGate")
-        count = int(arrays["n_candidates"])
-        if count < 1:
-            raise FileFormatError(f"EqualGate must weigh one or more candidates; received {count}.")
-        self.n_candidates_ = count
-        return self
+    def _check_state(self) -> None:
+        if self.n_candidates_ < 1:
+            raise FileFormatError(
+                f"EqualGate must weigh one or more candidates; received {self.n_candidates_}."
+            )

@@ -1,4 +1,4 @@
-"""The gate with one weight per candidate, the same for every input: classical model averaging."""
+"""The gate with constant weights, which local gates are shrunk to."""
 
 from __future__ import annotations
 
@@ -7,30 +7,24 @@ from collections.abc import Sequence
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from localma.equations import global_average
+from localma._types import Array, Float64, Rows
+from localma.equations import global_average, row_losses
 from localma.folds import Fold
-from localma.gates._blas_threads import one_blas_thread
-from localma.gates._row_blocks import RowBlocks
-from localma.gates._simplex import Problem, Solution, minimise
-from localma.gates.base import (
-    ArrayTypes,
-    Gate,
-    Rules,
-    check_arrays,
-    check_rules,
-    is_count,
-    is_number,
-    simplex_weights,
+from localma.gates.base import Gate, Rules, Saved, check_rules, is_count, is_number
+from localma.gates.labelled import (
+    Inputs,
+    Labelled,
+    check_weight,
+    plain_arrays,
+    row_slices,
+    weighted_sum,
 )
-from localma.gates.labelled import Labelled, check_weight, plain_arrays
+from localma.gates.simplex.newton import Problem, Solution, minimise
+from localma.gates.simplex.row_blocks import RowBlocks, one_blas_thread
 from localma.losses import Loss
-
-Array = NDArray[np.floating]
-Float64 = NDArray[np.float64]
 
 SMOOTH_TOLERANCE = 1e-8
 KINKED_TOLERANCE = 1e-4
@@ -41,29 +35,28 @@ class GlobalGate(Gate):
 
     ``w = argmin sum_i s_i (1/K) sum_k loss(y_ik, sum_m w_m P_imk) / sum_i s_i``
 
-    subject to ``w_m >= 0`` and ``sum_m w_m = 1``, for any loss. Every fit comes with a
-    certificate, `gap_`. For a smooth loss it is ``max_m <grad L, w - e_m>``, ``grad L``
-    the gradient of the risk and ``e_m`` all weight on candidate m; if the loss is convex, no
-    weights have a risk below ``risk_ - gap_``. For a convex loss with kinks it is
-    ``risk_`` minus a lower bound on every risk, the minimum over m of
-    ``sum_ik s_i [a_ik + b_ik P_imk]``, where ``a + b mu`` supports the loss of a row from below.
-    For a loss that is not convex `gap_` says how nearly stationary the weights are, the
-    best of several starts.
+    subject to ``w_m >= 0`` and ``sum_m w_m = 1``, for any loss. Every fit has a certificate,
+    `gap_`. For a smooth loss it is ``max_m <grad L, w - e_m>``, where ``grad L`` is the gradient
+    of the risk and ``e_m`` puts all weight on candidate m. If the loss is convex, no weights have
+    a risk below ``risk_ - gap_``. For a convex loss with kinks, the certificate is ``risk_`` minus
+    a lower bound on every risk: the minimum over m of ``sum_ik s_i [a_ik + b_ik P_imk]``, where
+    the line ``a + b mu`` supports the loss of a row from below. For a loss that is not convex,
+    `gap_` measures how close the weights are to a stationary point.
 
     Parameters
     ----------
     tol : float, optional
-        The gap asked for, as a part of the risk of equal weights: by default 1e-8, or 1e-4 for a
+        Largest accepted gap, relative to the risk of equal weights. By default 1e-8, or 1e-4 for a
         loss with kinks (absolute error, pinball). A fit that does not reach it warns.
     max_iter : int
-        Newton steps allowed to each start.
+        Maximum number of Newton steps from each start.
 
     Attributes
     ----------
     weights_ : (M,) array
-        Exactly zero for candidates that have no say; sums to one.
+        They sum to one, and are exactly zero for candidates that are not used.
     risk_ : float
-        Mean loss of the sample at the weights.
+        Mean loss of the sample with these weights.
     gap_ : float
         The certificate.
     n_iter_ : int
@@ -84,6 +77,12 @@ class GlobalGate(Gate):
 
     needs_inputs: ClassVar[bool] = False
     is_global: ClassVar[bool] = True
+    state: ClassVar[tuple[Saved, ...]] = (
+        Saved("weights", "M", on_simplex=True),
+        Saved("risk"),
+        Saved("gap"),
+        Saved("n_iter", dtype=np.int64),
+    )
 
     def __init__(self, *, tol: float | None = None, max_iter: int = 200) -> None:
         self.tol = tol
@@ -96,15 +95,16 @@ class GlobalGate(Gate):
         global_weights: Array | None = None,
         folds: Sequence[Fold] | None = None,
     ) -> Self:
-        """Find the weights; the inputs and `global_weights` play no part. See `Gate.fit`."""
+        """Find the weights; inputs, `global_weights` and folds are not used. See `Gate.fit`."""
         self._check_parameters()
-        loss = data.loss
-        tol = self._tolerance(loss)
+        tol = self.tol
+        if tol is None:
+            tol = SMOOTH_TOLERANCE if data.loss.smooth else KINKED_TOLERANCE
         P, y, share = _weighted_rows(data)
         with one_blas_thread() as threads:
-            problem = Problem(RowBlocks(P, threads), y, share, loss)
-            solution = minimise(problem, tol=tol, max_iter=self.max_iter)
-        _warn_if_short(solution, loss, self.max_iter)
+            problem = Problem(RowBlocks(P, threads), y, share, data.loss)
+            solution = minimise(problem, tol=float(tol), max_iter=self.max_iter)
+        _warn_if_short(solution, data.loss, self.max_iter)
         self.weights_ = solution.weights
         self.risk_, self.gap_, self.n_iter_ = solution.risk, solution.gap, solution.n_iter
         return self
@@ -116,45 +116,19 @@ class GlobalGate(Gate):
 
     @property
     def raw_inputs(self) -> bool:
-        """True: inputs play no part."""
+        """True: inputs are not used."""
         return True
 
-    def predict_weights(self, X: Array) -> Array:
+    def predict_weights(self, X: Inputs) -> Array:
         """Weights of each row: (n, p) -> (n, M), all rows alike."""
         check_is_fitted(self)
         return np.tile(self.weights_, (len(X), 1))
 
-    def average(self, X: Array, P: Array) -> Array:
-        """Predictions averaged with the weights: (n, M[, K]) -> (n[, K]); X plays no part."""
+    def average(self, X: Inputs, P: Array) -> Array:
+        """Predictions averaged with the weights: (n, M[, K]) -> (n[, K]); X is not used."""
         check_is_fitted(self)
         _, P, *_ = plain_arrays(None, P)
         return global_average(self.weights_, P)
-
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """The fitted state: `weights` (M,), `risk`, `gap` and `n_iter` of shape ()."""
-        check_is_fitted(self)
-        return {
-            "weights": self.weights_,
-            "risk": np.array(self.risk_),
-            "gap": np.array(self.gap_),
-            "n_iter": np.array(self.n_iter_),
-        }
-
-    def restore(self, arrays: dict[str, NDArray[np.generic]]) -> Self:
-        """Take the fitted state back from `arrays`, checking names, shapes and the simplex."""
-        self._check_parameters()
-        expected: ArrayTypes = {
-            "weights": ("f", np.shape(arrays.get("weights", ()))),
-            "risk": ("f", ()),
-            "gap": ("f", ()),
-            "n_iter": ("iu", ()),
-        }
-        check_arrays(arrays, expected, "GlobalGate")
-        weights = simplex_weights(arrays["weights"], "weights")
-        self.weights_ = weights
-        self.risk_, self.gap_ = float(arrays["risk"]), float(arrays["gap"])
-        self.n_iter_ = int(arrays["n_iter"])
-        return self
 
     @property
     def n_candidates(self) -> int:
@@ -164,11 +138,6 @@ class GlobalGate(Gate):
     def _check_parameters(self) -> None:
         check_rules(self, {}, _RULES)
 
-    def _tolerance(self, loss: Loss) -> float:
-        if self.tol is None:
-            return SMOOTH_TOLERANCE if loss.smooth else KINKED_TOLERANCE
-        return float(self.tol)
-
 
 _RULES: Rules = (
     ("tol", lambda value: value is None or (is_number(value) and value > 0.0), "> 0, or None"),
@@ -176,19 +145,19 @@ _RULES: Rules = (
 )
 
 
-def find_global_weights(data: Labelled, rows: NDArray[np.intp] | None = None) -> Float64:
-    """Minimiser over the simplex of the mean loss of some rows, or of all: (M,)."""
+def find_global_weights(data: Labelled, rows: Rows | None = None) -> Float64:
+    """Weights (M,) on the simplex that minimise the mean loss of some rows, or of all."""
     weights: Float64 = GlobalGate().fit(data.without_inputs(rows)).weights_
     return weights
 
 
 def _weighted_rows(data: Labelled) -> tuple[Array, Float64, Float64]:
-    """Rows that have weight, and the share of each of their outputs: (n, M, K), (n, K), (n, K)."""
+    """Rows with positive weight: predictions (n, M, K), targets and shares (n, K)."""
     P, weight = data.P, check_weight(data.sample_weight, data.n_rows)
     y: Float64 = np.ascontiguousarray(data.y, dtype=np.float64)
-    weighing = weight > 0.0
-    if not weighing.all():
-        P, y, weight = P[weighing], y[weighing], weight[weighing]
+    has_weight = weight > 0.0
+    if not has_weight.all():
+        P, y, weight = P[has_weight], y[has_weight], weight[has_weight]
     share = weight / weight.sum() / y.shape[1]
     return P, y, np.repeat(share[:, np.newaxis], y.shape[1], axis=1)
 
@@ -197,8 +166,59 @@ def _warn_if_short(solution: Solution, loss: Loss, max_iter: int) -> None:
     if solution.gap <= solution.target:
         return
     warnings.warn(
-        f"GlobalGate stopped at a gap of {solution.gap:.3g} for loss {loss.name!r}; asked for was "
-        f"{solution.target:.3g}. Raise max_iter={max_iter} or accept it with a larger tol.",
+        f"GlobalGate stopped at a gap of {solution.gap:.3g} for loss {loss.name!r}; the target was "
+        f"{solution.target:.3g}. Raise max_iter={max_iter}, or accept the gap with a larger tol.",
         ConvergenceWarning,
         stacklevel=3,
     )
+
+
+WEIGHT_FLOOR = 0.01
+"""Share of equal weights in the start of a training, so that no weight is zero."""
+
+
+def anchor_and_scale(
+    data: Labelled, rows: Rows | None, global_weights: Array | None
+) -> tuple[Float64, float]:
+    """Global weights (M,), computed if None is given, and their risk, the scale of the loss.
+
+    If the global weights fit nearly perfectly, the scale is a millionth of the risk of equal
+    weights; if these do too, it is one. Predictions are read slice by slice.
+    """
+    M, K = data.P.shape[1:]
+    equal: Float64 = np.full(M, 1.0 / M)
+    weights = global_weights
+    if M == 1:
+        weights = equal
+    if weights is None:
+        weights = find_global_weights(data, rows)
+    sums = np.zeros(3)
+    n = len(data.y) if rows is None else len(rows)
+    for index in row_slices(n, rows, M * K):
+        P, y, weight = data.P[index], data.y[index], data.sample_weight[index]
+        risks = [
+            weighted_sum(weight, row_losses(data.loss, y, global_average(w, P)))
+            for w in (weights, equal)
+        ]
+        sums += [*risks, weight.sum()]
+    risk, equal_risk = np.abs(sums[:2] / sums[2])
+    return np.asarray(weights, dtype=np.float64), loss_scale(float(risk), float(equal_risk))
+
+
+def loss_scale(risk: float, equal_risk: float) -> float:
+    """Scale of a loss, from its risks under the global and under equal weights.
+
+    >>> loss_scale(0.5, 2.0), loss_scale(0.0, 2.0), loss_scale(0.0, 0.0)
+    (0.5, 2e-06, 1.0)
+    """
+    scale = max(risk, 1e-6 * equal_risk)
+    return scale if scale > 0.0 else 1.0
+
+
+def floored(weights: Array) -> Array:
+    """Mix weights (M,) with `WEIGHT_FLOOR` of equal weights, so that all are positive.
+
+    >>> floored(np.array([1.0, 0.0])).tolist()
+    [0.995, 0.005]
+    """
+    return (1.0 - WEIGHT_FLOOR) * weights + WEIGHT_FLOOR / len(weights)

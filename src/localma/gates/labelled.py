@@ -1,13 +1,14 @@
-"""The labelled sample that gates are fitted on: one frozen record."""
+"""The labelled sample that gates are fitted on, and moments of its columns."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from localma._types import AnyArray, Array, Float64, RowMask, Rows
 from localma.baseline import Baseline
 from localma.equations import row_losses
 from localma.errors import InvalidInputError
@@ -16,22 +17,49 @@ from localma.folds import count_groups, number_groups
 from localma.losses import Loss
 from localma.tables.frames import LARGE_ROWS, ArrowRows, n_rows, take_rows, without_mask
 
-Array = NDArray[np.floating]
-Float64 = NDArray[np.float64]
-Rows = NDArray[np.intp]
+
+class Table(Protocol):
+    """Numbers (n, p): an array, or an object that reads rows when they are indexed."""
+
+    ndim: int
+    dtype: np.dtype[np.generic]
+    shape: tuple[int, ...]
+
+    def __len__(self) -> int:
+        """Return the number n of rows."""
+
+    def __getitem__(self, rows: slice | Rows | RowMask, /) -> Float64:
+        """Return some rows as an array."""
+
+
+class Dataset(Protocol):
+    """Rows of any kind, such as those of `torch.utils.data.Dataset`."""
+
+    def __len__(self) -> int:
+        """Return the number n of rows."""
+
+    def __getitem__(self, row: int, /) -> Any:
+        """Return one row."""
+
+
+Inputs: TypeAlias = AnyArray | ArrowRows | Sequence[str] | Dataset
+"""Inputs of a gate: a table of numbers, or texts, images and the like."""
 
 
 @dataclass(frozen=True)
 class Labelled:
     """A labelled sample and the candidates' predictions of it. Make one with `Labelled.of`.
 
-    X : inputs of the gate, n rows: an array (n, p), or texts, images and the like.
-    P : (n, M, K) predictions of the candidates.
-    y : (n, K) targets.
-    sample_weight : (n,) weights of the rows.
-    loss : the loss to minimise, on the scale of the predictions.
-    groups : (n,) the number of the group of each row, from 0; None if rows are independent.
-    baseline : constant predictions to compare with; None if they are not compared.
+    Parameters
+    ----------
+    X : inputs of the gate, n rows: an array (n, p), or texts, images and the like
+    P : (n, M, K) predictions of the candidates
+    y : (n, K) targets
+    sample_weight : (n,) weights of the rows
+    loss : the loss to minimise, on the scale of the predictions
+    groups : (n,) the number of the group of each row, from 0; None if rows are independent
+    baseline : constant predictions to compare with; None for no comparison
+    is_ordered : whether rows are sorted by content, so that training need not sort them again
     """
 
     X: Any
@@ -41,24 +69,29 @@ class Labelled:
     loss: Loss
     groups: Rows | None = None
     baseline: Baseline | None = None
+    is_ordered: bool = False
 
     @classmethod
     def of(
         cls,
-        X: Any,
+        X: Inputs,
         P: Array,
         y: Array,
         *,
         loss: Loss,
         sample_weight: Array | None = None,
-        groups: Any = None,
+        groups: Sequence[str | int] | AnyArray | None = None,
         baseline: Baseline | None = None,
     ) -> Labelled:
-        """Collect a sample and check it: masks that hide values, shapes, weights, groups.
+        """Check a sample and collect it in one record.
 
-        sample_weight : (n,), or None if all rows weigh one.
-        groups : (n,) names or numbers of groups, such as patients; None if rows are independent.
+        Parameters
+        ----------
+        sample_weight : (n,); None gives all rows the same weight
+        groups : (n,) names or numbers of groups, such as patients; None if rows are independent
 
+        Examples
+        --------
         >>> from localma.losses import squared_error
         >>> X, P, y = np.zeros((3, 2)), np.zeros((3, 4, 1)), np.ones((3, 1))
         >>> data = Labelled.of(X, P, y, loss=squared_error(), groups=["b", "a", "b"])
@@ -69,22 +102,26 @@ class Labelled:
         P, y = np.asarray(P), np.asarray(y)
         _check_shapes(X, P, y)
         weight = check_weight(sample_weight, len(y))
-        numbers = None if groups is None else number_groups(groups, len(y))
+        numbers = groups if groups is None else number_groups(groups, len(y))
         return cls(X, P, y, weight, loss, numbers, baseline)
 
     def take(self, rows: Rows) -> Labelled:
-        """Some rows of the sample, of all that it holds."""
-        without = self.without_inputs(rows)
-        baseline = None if self.baseline is None else self.baseline.take(rows)
-        return replace(without, X=take_rows(self.X, rows), baseline=baseline)
+        """Select rows of the sample."""
+        baseline = self.baseline and self.baseline.take(rows)
+        return replace(self.without_inputs(rows), X=take_rows(self.X, rows), baseline=baseline)
 
     def without_inputs(self, rows: Rows | None = None) -> Labelled:
-        """Some rows, or all, with inputs of no column; nothing of X is read."""
+        """Select rows, or all of them, without reading X; the inputs then have no columns."""
         P, y, weight, groups = self.P, self.y, self.sample_weight, self.groups
         if rows is not None:
             P, y, weight = P[rows], y[rows], weight[rows]
-            groups = None if groups is None else groups[rows]
+            groups = groups if groups is None else groups[rows]
         return Labelled(np.empty((len(y), 0)), P, y, weight, self.loss, groups)
+
+    @property
+    def table(self) -> Table:
+        """The inputs of a gate that needs a table of numbers."""
+        return cast(Table, self.X)
 
     @property
     def n_rows(self) -> int:
@@ -94,8 +131,9 @@ class Labelled:
     @property
     def n_inputs(self) -> int:
         """Number p of inputs; 0 if they are not a table of numbers."""
-        numbers = isinstance(self.X, np.ndarray | ArrowRows) and self.X.dtype.kind in "biuf"
-        return int(self.X.shape[1]) if numbers and self.X.ndim == 2 else 0
+        if not isinstance(self.X, np.ndarray | ArrowRows):
+            return 0
+        return int(self.X.shape[1]) if self.X.dtype.kind in "biuf" and self.X.ndim == 2 else 0
 
     @property
     def n_candidates(self) -> int:
@@ -109,32 +147,36 @@ class Labelled:
 
     @property
     def n_effective(self) -> float:
-        """Number of equal rows that the weighted rows amount to."""
+        """Number of equally weighted rows that carry as much information."""
         return effective_number(self.sample_weight)
 
-    def baseline_losses(self, learnt: Rows, judged: Rows) -> Array | None:
-        """Losses on some rows of the best constant of other rows: (judged,)."""
+    def with_weight(self, rows: Rows) -> Rows:
+        """Drop the rows whose weight is zero."""
+        return rows[self.sample_weight[rows] > 0.0]
+
+    def baseline_losses(self, train: Rows, test: Rows) -> Array | None:
+        """Losses on test rows of the constant that is best on training rows: (len(test),)."""
         if self.baseline is None:
             return None
-        return self.baseline.losses(self.baseline.learn(learnt), judged)
+        return self.baseline.losses(self.baseline.learn(train), test)
 
     def best_candidate(self, rows: Rows | None) -> int:
-        """The candidate of smallest mean loss on some rows."""
-        chosen = slice(None) if rows is None else rows
-        weight, y = self.sample_weight[chosen], self.y[chosen]
+        """Index of the candidate with the smallest mean loss on some rows, or on all."""
+        index = slice(None) if rows is None else rows
+        weight, y = self.sample_weight[index], self.y[index]
         risks = [
-            weight @ row_losses(self.loss, y, self.P[chosen, m]) for m in range(self.n_candidates)
+            weight @ row_losses(self.loss, y, self.P[index, m]) for m in range(self.n_candidates)
         ]
         return int(np.argmin(risks))
 
 
 def plain_arrays(X: Any, P: Any = None, y: Any = None, sample_weight: Any = None) -> list[Any]:
-    """The same as plain arrays; refuse masks that hide values, which a gate would read."""
+    """Return the arguments as plain arrays; refuse masks that hide values."""
     arrays = {"X": X, "P": P, "y": y, "sample_weight": sample_weight}
     return [without_mask(values, name) for name, values in arrays.items()]
 
 
-def _check_shapes(X: Any, P: Array, y: Array) -> None:
+def _check_shapes(X: Inputs, P: Array, y: Array) -> None:
     """Refuse inputs, predictions and targets that do not fit together."""
     n = n_rows(X)
     if P.ndim != 3 or n != len(P) or y.shape != (P.shape[0], P.shape[2]):
@@ -146,7 +188,7 @@ def _check_shapes(X: Any, P: Array, y: Array) -> None:
 
 
 def check_weight(sample_weight: Array | None, n: int) -> Float64:
-    """Weights of n rows, checked; ones if there are none."""
+    """Weights of n rows, checked; ones for None."""
     if sample_weight is None and n < LARGE_ROWS:
         return np.ones(n)
     if sample_weight is None:
@@ -159,3 +201,88 @@ def check_weight(sample_weight: Array | None, n: int) -> Float64:
             f"{weight.max(initial=-np.inf):g}. Leave it out for equal weights of rows."
         )
     return weight
+
+
+# Sums over the rows of a sample that is read slice by slice.
+
+SLICE_NUMBERS = 2**18
+"""Numbers that are read at once: two megabytes in double precision."""
+
+
+def row_slices(n: int, rows: Rows | None, width: int) -> Sequence[slice | Rows]:
+    """Cut n rows into slices of a moderate size; if `rows` (n,) are given, cut those.
+
+    width : numbers in a row.
+
+    >>> row_slices(5, None, SLICE_NUMBERS // 2)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    step = max(1, SLICE_NUMBERS // max(1, width))
+    slices = [slice(start, min(start + step, n)) for start in range(0, n, step)]
+    if rows is None:
+        return slices
+    return [rows[index] for index in slices]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Weighted moments of columns: total weight, mean (p,), sum of squares around it (p,)."""
+
+    total: float
+    mean: Float64
+    squares: Float64
+
+    @classmethod
+    def empty(cls, n_columns: int) -> Moments:
+        """Moments of no rows."""
+        return cls(0.0, np.zeros(n_columns), np.zeros(n_columns))
+
+    def add(self, x: Float64, weight: Array) -> Moments:
+        """Add rows (n, p) with weights (n,) (Chan, Golub and LeVeque, 1979)."""
+        added = float(weight.sum())
+        if added == 0.0:
+            return self
+        mean = weighted_sum(weight, x) / added
+        squares = weighted_sum(weight, (x - mean) ** 2)
+        distance, total = mean - self.mean, self.total + added
+        between = distance**2 * (self.total * added / total)
+        return Moments(
+            total, self.mean + distance * (added / total), self.squares + squares + between
+        )
+
+
+def mean_and_scale(X: Table, rows: Rows | None, weight: Array) -> tuple[Float64, Float64]:
+    """Weighted mean and standard deviation of each column, in one pass: (p,), (p,).
+
+    A constant column has scale 1.
+
+    X : (n, p); rows : those to read, all if None; weight : their weights.
+    """
+    n_columns = X.shape[1]
+    moments, start, unit = Moments.empty(n_columns), 0, np.ones(n_columns)
+    for index in row_slices(len(weight), rows, n_columns):
+        x = np.asarray(X[index], dtype=np.float64)
+        if start == 0:
+            unit = column_units(x)
+        moments = moments.add(x / unit, weight[start : start + len(x)])
+        start += len(x)
+    scale = np.sqrt(moments.squares / moments.total)
+    constant = scale <= 1e-10 * np.abs(moments.mean)  # rounding errors of a constant column
+    return moments.mean * unit, np.where(constant | (scale == 0.0), 1.0, scale * unit)
+
+
+def column_units(x: Array) -> Float64:
+    """Power of two near the largest number of each column: (n, p) -> (p,).
+
+    Columns that are divided by it have squares that neither overflow nor vanish. No digit changes.
+
+    >>> column_units(np.array([[3.0, 1e20], [-5.0, 2e20]])).tolist() == [4.0, 2.0**67]
+    True
+    """
+    _, exponents = np.frexp(np.abs(x).max(axis=0, initial=0.0))
+    return np.ldexp(1.0, exponents - 1)
+
+
+def weighted_sum(weight: Array, values: Array) -> Float64:
+    """``sum_i w_i v_i``: (n,), (n, ...) -> (...). It uses one thread, unlike a matrix product."""
+    return np.einsum("n,n...->...", weight, values)

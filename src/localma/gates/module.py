@@ -14,8 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from localma._optional import optional
 from localma.equations import softmax
 from localma.folds import Fold
-from localma.gates._anchor import anchor_and_scale, floored
-from localma.gates._chunks import unit_of
 from localma.gates.base import (
     Gate,
     Rules,
@@ -26,6 +24,8 @@ from localma.gates.base import (
     is_number,
     simplex_weights,
 )
+from localma.gates.fused.chunks import unit_of
+from localma.gates.global_ import anchor_and_scale, floored
 from localma.gates.labelled import Labelled, plain_arrays
 from localma.tables.frames import n_rows
 

@@ -1,28 +1,30 @@
-"""Three sums over all rows of the predictions, in blocks that fit a processor's cache.
+"""Sums over all rows of the predictions, in blocks that fit a processor's cache.
 
-Predictions of 10^8 numbers are read where they are: nothing here holds more than a
-block of them in double precision. Rows are cut into strips whose number depends on
-the size of the data alone; each strip is summed by one thread and the strips in
-their order, so the result is the same to the bit on any number of threads.
+Predictions of 10^8 numbers stay where they are: at most one block of them is held in double
+precision. Rows are cut into strips, whose number depends only on the size of the data. Each strip
+is summed by one thread, and the strips are added in order, so the result is the same to the bit on
+any number of threads.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
+from threading import RLock
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+import scipy.linalg  # noqa: F401  (loads another copy of BLAS than NumPy's)
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from localma._threads import thread_pool
-from localma.gates._blas_threads import limit_this_thread
+from localma._types import Array, Float64, Integers
 
-Array = NDArray[np.floating]
-Float64 = NDArray[np.float64]
-
-_Part = TypeVar("_Part")
+_Sum = TypeVar("_Sum")
 
 _BLOCK = 2**17  # numbers in a block: one megabyte in double precision
 _STRIPS = 16
@@ -33,21 +35,23 @@ class RowBlocks:
     """Predictions of the candidates, summed over rows and outputs.
 
     predictions : (n, M, K) in any floating type and memory order.
-    threads : how many strips are summed at once.
+    threads : number of strips that are summed at once.
     """
 
     predictions: Array
     threads: int = 1
 
     def mixture(self, weights: Float64, *, absolute: bool = False) -> Float64:
-        """``mu_ik = sum_m w_m P_imk``: weights (M,) -> (n, K); of ``|P_imk|`` if asked for."""
+        """``mu_ik = sum_m w_m P_imk``: weights (M,) -> (n, K); of ``|P_imk|`` if `absolute`."""
         n, _, K = self.predictions.shape
         mixture = np.empty((n, K))
 
         def fill(strip: slice) -> None:
             for rows in self._blocks(strip, len(weights)):
                 block = self._flat(rows)
-                mixture[rows] = ((abs(block) if absolute else block) @ weights).reshape(-1, K)
+                if absolute:
+                    block = abs(block)
+                mixture[rows] = (block @ weights).reshape(-1, K)
 
         self._over_strips(fill)
         return mixture
@@ -66,15 +70,15 @@ class RowBlocks:
 
         return self._in_order(self._over_strips(summed))
 
-    def gram(
-        self, factor: Float64, centre: Float64, columns: NDArray[np.intp] | None = None
-    ) -> Float64:
+    def gram(self, factor: Float64, centre: Float64, columns: Integers | None = None) -> Float64:
         """``sum_ik factor_ik (P_ia - centre_i)(P_ib - centre_i)`` -> (A, A).
 
         factor, centre : (n, K), the factor not negative; columns : (A,) candidates, None for all.
         """
         size = self.predictions.shape[1] if columns is None else len(columns)
-        common = float(factor.flat[0]) if factor.min() == factor.max() else None
+        common = None
+        if factor.min() == factor.max():
+            common = float(factor.flat[0])
 
         def summed(strip: slice) -> Float64:
             total = np.zeros((size, size))
@@ -86,7 +90,9 @@ class RowBlocks:
             return total
 
         total = self._in_order(self._over_strips(summed))
-        return total if common is None else common * total
+        if common is not None:
+            total *= common
+        return total
 
     def risks(self, value: Callable[[Array, Array], Array], y: Float64, share: Float64) -> Float64:
         """``sum_ik share_ik value(y_ik, P_imk)`` of each candidate: (n, K), (n, K) -> (M,)."""
@@ -101,16 +107,14 @@ class RowBlocks:
 
         return self._in_order(self._over_strips(summed))
 
-    def _flat(self, rows: slice, columns: NDArray[np.intp] | None = None) -> Array:
+    def _flat(self, rows: slice, columns: Integers | None = None) -> Array:
         """Block as (rows * K, M); a view where it can be one."""
         block = self.predictions[rows]
         if columns is not None:
             block = block[:, columns]
         return block.transpose(0, 2, 1).reshape(-1, block.shape[1])
 
-    def _centred(
-        self, rows: slice, centre: Float64, columns: NDArray[np.intp] | None = None
-    ) -> Float64:
+    def _centred(self, rows: slice, centre: Float64, columns: Integers | None = None) -> Float64:
         return np.subtract(self._flat(rows, columns), centre[rows].reshape(-1, 1), dtype=np.float64)
 
     def _blocks(self, strip: slice, width: int, at_least: int = 1) -> Iterator[slice]:
@@ -118,7 +122,7 @@ class RowBlocks:
         for start in range(strip.start, strip.stop, step):
             yield slice(start, min(start + step, strip.stop))
 
-    def _over_strips(self, work: Callable[[slice], _Part]) -> list[_Part]:
+    def _over_strips(self, work: Callable[[slice], _Sum]) -> list[_Sum]:
         n = len(self.predictions)
         count = min(_STRIPS, n, 1 + self.predictions.size // _BLOCK)
         edges = [n * strip // count for strip in range(count + 1)]
@@ -129,8 +133,46 @@ class RowBlocks:
             return list(pool.map(work, strips))
 
     @staticmethod
-    def _in_order(parts: list[Float64]) -> Float64:
-        total = parts[0]
-        for part in parts[1:]:
-            total += part
+    def _in_order(sums: list[Float64]) -> Float64:
+        total = sums[0]
+        for strip_sum in sums[1:]:
+            total += strip_sum
         return total
+
+
+# BLAS on one thread, so that sums are the same on any number of threads.
+
+# The number of threads belongs to the whole process in most builds of BLAS. So callers that change
+# it take turns; each of them uses all threads itself, and loses nothing.
+_turn = RLock()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[int]:
+    """Limit BLAS to one thread, and yield the number of threads that it had."""
+    with _turn:
+        controller = _blas_controller()
+        threads = max((blas.num_threads for blas in controller.lib_controllers), default=1)
+        with controller.limit(limits=1):
+            yield threads
+
+
+def limit_this_thread() -> None:
+    """Limit BLAS to one thread in a new thread; some builds need the call in each thread."""
+    _blas_controller().limit(limits=1)
+
+
+@cache
+def _blas_controller() -> ThreadpoolController:
+    # Finding the libraries takes milliseconds, and the imports above have loaded them all.
+    return ThreadpoolController().select(user_api="blas")
+
+
+def _new_turn() -> None:
+    global _turn
+    _turn = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    # A child must not wait for a thread that only its parent has.
+    os.register_at_fork(after_in_child=_new_turn)

@@ -1,13 +1,13 @@
-"""A labelled sample as training reads it: packed in chunks of blocks, in a random order.
+"""Rows of a labelled sample, packed in blocks and chunks for training.
 
-Rows are float32, in blocks, the row innermost within a block. Inputs may lie in mapped memory or
-in Arrow's columns. They are read in runs of neighbouring rows, taken at random from everywhere; the
-rows of a chunk are shuffled once more. So a chunk is a random sample of the rows although a disk is
-read nearly in order, and only the order of the runs takes memory in proportion to the sample. If
-the packed chunks are small enough together, they stay in memory.
+Rows are float32, in blocks, with the row innermost within a block. Inputs may lie in mapped memory
+or in Arrow's columns. They are read in runs of neighbouring rows that are taken at random from the
+whole sample, and the rows of a chunk are shuffled once more. So a chunk is a random sample of the
+rows although a disk is read nearly in order. Only the order of the runs takes memory in proportion
+to the sample. Packed chunks stay in memory if they are small enough together.
 
-Below `ORDERED_ROWS` rows are first sorted by a hash of their numbers, and candidates always by
-their predictions. So the order in which a user gives either changes no rounding.
+Below `ORDERED_ROWS`, rows are first sorted by a hash of their numbers. Candidates are always sorted
+by their predictions. So the order in which you pass either of them changes no rounding.
 """
 
 from __future__ import annotations
@@ -19,40 +19,37 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from localma._types import Array, Float32, Float64, Integers, Rows
 from localma.errors import InvalidInputError
-from localma.gates._parts import column_units, moments
-from localma.gates.labelled import Labelled
-
-Array = NDArray[np.floating]
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
-Rows = NDArray[np.intp]
+from localma.gates.labelled import Labelled, column_units, mean_and_scale
 
 LANES = 16
-"""Rows are padded to a multiple of this; the kernel's vectors have this many numbers."""
+"""Numbers in a vector of the kernel; rows are padded to a multiple of it."""
 
 CHUNK_NUMBERS = 2**21
-"""Numbers of a chunk, in all of its rows: eight megabytes, packed."""
+"""Numbers in the rows of a chunk: eight megabytes."""
 
 RUN_NUMBERS, MOST_RUN_ROWS = 2**12, 128
-"""Neighbouring rows that are read together: some kilobytes of inputs, and not too many rows."""
+"""Neighbouring rows that are read together: up to 4,096 numbers, and at most 128 rows."""
 
 KEPT_BYTES = 2**28
-"""Packed chunks stay in memory if they are not larger than this together."""
+"""Packed chunks stay in memory if all of them take at most this much."""
 
 ORDERED_ROWS = 5_000
 """Below this number of rows, their order in the sample does not matter."""
 
-_FIRST_ROWS = 8192  # rows that decide the order of the candidates and the unit
+_LEADING_ROWS = 8192  # rows that determine the order of the candidates and the unit
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows for the kernel, shared by all trainings on them.
+    """Packed rows for the kernel, shared by all trainings on them.
 
-    X, P, y, weight : packed by blocks of `block` rows, with p, K M, K and 1 numbers a row. Rows
-        that were added to fill the last vector have weight zero.
-    unit : that of P and y, a power of two.
+    Parameters
+    ----------
+    X, P, y, weight : packed in blocks of `block` rows, with p, K M, K and 1 numbers per row; rows
+        that fill the last vector have weight zero
+    unit : unit of P and y, a power of two
     """
 
     X: Float32
@@ -67,42 +64,49 @@ class Sample:
 class Layout:
     """How rows are packed, the same for all chunks.
 
-    block, run : rows of a block and of a run; mean, scale : (p,) standardise X; candidates : (M,)
-    their order; unit : that of P and y; unit_weight : the weight that counts as one.
+    Parameters
+    ----------
+    block, run : rows of a block and of a run
+    mean, scale : (p,) that standardise X
+    candidates : (M,) order of the candidates
+    unit : unit of P and y
+    unit_weight : the weight that counts as one
     """
 
     block: int
     run: int
     mean: Float64
     scale: Float64
-    candidates: NDArray[np.intp]
+    candidates: Integers
     unit: float
     unit_weight: float
 
     @classmethod
     def of(cls, data: Labelled, rows: Rows | None, block: int, *, standardize: bool) -> Self:
-        """Choose the layout for some rows of a sample; None stands for all of them."""
-        p = data.X.shape[1]
-        weight = data.sample_weight if rows is None else data.sample_weight[rows]
+        """Choose the layout for some rows of a sample; None means all of them."""
+        p, weight, leading = data.table.shape[1], data.sample_weight, slice(_LEADING_ROWS)
+        P, y = data.P, data.y
+        if rows is None:
+            P, y = P[leading], y[leading]
+        else:
+            P, y, weight = P[rows[leading]], y[rows[leading]], weight[rows]
         mean, scale = np.zeros(p), np.ones(p)
         if standardize:
-            mean, scale = moments(data.X, rows, weight)
-        first = slice(_FIRST_ROWS) if rows is None else rows[:_FIRST_ROWS]
-        P = data.P[first]
+            mean, scale = mean_and_scale(data.table, rows, weight)
         return cls(
             block=block,
             run=max(1, min(MOST_RUN_ROWS, RUN_NUMBERS // max(1, p))),
             mean=mean,
             scale=scale,
             candidates=candidate_order(P),
-            unit=unit_of(P, data.y[first], data.loss.location),
+            unit=unit_of(P, y, data.loss.location),
             unit_weight=float(weight.sum()) / len(weight),
         )
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some runs of `n` rows of a sample; `rows` None stands for all of its rows."""
+    """Some runs of `n` rows of a sample; `rows` is None for all of its rows."""
 
     data: Labelled
     layout: Layout
@@ -113,16 +117,14 @@ class Chunk:
 
     @property
     def n_rows(self) -> int:
-        """Number of its rows; the very last run may be short."""
+        """Number of rows; the last run of the sample may be short."""
         run = self.layout.run
-        missing = 0
-        if (self.runs == (self.n - 1) // run).any():
-            missing = -self.n % run
-        return len(self.runs) * run - missing
+        has_last_run = bool((self.runs == (self.n - 1) // run).any())
+        return len(self.runs) * run - has_last_run * (-self.n % run)
 
     @property
     def n_padded(self) -> int:
-        """Number of its rows, with those that fill the last vector."""
+        """Number of rows, including those that fill the last vector."""
         return self.n_rows + -self.n_rows % LANES
 
     @property
@@ -132,20 +134,20 @@ class Chunk:
 
     @cached_property
     def in_memory(self) -> Sample:
-        """The packed rows, made at the first call."""
+        """The packed rows, made at the first access."""
         return self.pack()
 
     def pack(self) -> Sample:
         """Read the rows in the order of the sample, and pack them shuffled."""
-        ids, layout, data = self._ids(), self.layout, self.data
+        rows, layout, data = self._sample_rows(), self.layout, self.data
         location = data.loss.location
-        shuffled = np.random.default_rng(self.seed).permutation(len(ids))
-        X = (data.X[ids] - layout.mean) / layout.scale
-        y = data.y[ids]
-        P = by_output(off_target(data.P[ids][:, layout.candidates], y, location))
+        shuffled = np.random.default_rng(self.seed).permutation(len(rows))
+        X = (data.table[rows] - layout.mean) / layout.scale
+        y = data.y[rows]
+        P = by_output(off_target(data.P[rows][:, layout.candidates], y, location))
         weight = np.zeros(self.n_padded, dtype=np.float32)
         unit_weight = layout.unit_weight * data.y.shape[1]
-        weight[: len(ids)] = data.sample_weight[ids][shuffled] / unit_weight
+        weight[: len(rows)] = data.sample_weight[rows][shuffled] / unit_weight
         return Sample(
             X=_pack(X, shuffled, layout.block),
             P=_pack(P / layout.unit, shuffled, layout.block),
@@ -155,15 +157,15 @@ class Chunk:
             unit=layout.unit,
         )
 
-    def _ids(self) -> Rows:
+    def _sample_rows(self) -> Rows:
         run = self.layout.run
         starts = np.sort(self.runs).astype(np.intp) * run
-        ids = (starts[:, np.newaxis] + np.arange(run)).ravel()[: self.n_rows]
-        return ids if self.rows is None else self.rows[ids]
+        rows = (starts[:, np.newaxis] + np.arange(run)).ravel()[: self.n_rows]
+        return rows if self.rows is None else self.rows[rows]
 
 
 def _pack(values: Array, order: Rows, block: int) -> Float32:
-    """Rows (n, columns) in some order, by blocks, the row innermost; padded by repeating one."""
+    """Rows (n, columns) in some order, by blocks, the row innermost; padded with copies of one."""
     padded = np.concatenate([order, np.repeat(order[:1], -len(order) % LANES)])
     rows = np.asarray(values, dtype=np.float32)[padded]
     n_blocks, n_columns = len(rows) // block, rows.shape[1]
@@ -177,10 +179,10 @@ def _pack(values: Array, order: Rows, block: int) -> Float32:
 
 @dataclass(frozen=True)
 class Chunks:
-    """Chunks of a sample, which together hold every row that has weight once.
+    """Chunks of a sample, which together contain every row with positive weight once.
 
-    n_rows, total_weight : of all of them; single : whether they are to be one chunk, whose rows
-    are all met in every step.
+    n_rows, total_weight : sums over all chunks; single : whether there is one chunk, whose rows
+    are all used in every step.
     """
 
     chunks: list[Chunk]
@@ -199,9 +201,9 @@ class Chunks:
         seed: int = 0,
         whole: bool = False,
     ) -> Self:
-        """Cut some rows of a sample, into a single chunk if `whole`.
+        """Cut some rows of a sample into chunks, or into a single one if `whole`.
 
-        The order of the runs depends on the seed alone.
+        The order of the runs depends only on the seed.
         """
         rows = _weighted(data, rows)
         if whole or len(data.y) < ORDERED_ROWS:
@@ -218,29 +220,28 @@ class Chunks:
 
     @property
     def data(self) -> Labelled:
-        """Where their rows are."""
+        """The sample of their rows."""
         return self.chunks[0].data
 
     @property
     def mean_weight(self) -> float:
-        """Mean weight of the packed rows, in the layout's unit; those that only fill count."""
+        """Mean weight of the packed rows, including padding, in the layout's unit."""
         n_packed = sum(chunk.n_padded for chunk in self.chunks)
         return self.total_weight / self.layout.unit_weight / n_packed
 
     def joined(self, rows: Rows, seed: int) -> Self:
-        """These chunks and those of further rows, packed alike."""
+        """Add further rows, packed in the same way, as new chunks."""
         data = self.data
-        further = rows[data.sample_weight[rows] > 0.0]
-        if len(further) == 0:
+        rows = data.with_weight(rows)
+        if len(rows) == 0:
             return self
         if len(data.y) < ORDERED_ROWS:
-            further = order_by_content(data, further)
-        added = _cut(data, self.layout, further, len(further), seed)
+            rows = order_by_content(data, rows)
         return replace(
             self,
-            chunks=[*self.chunks, *added],
-            n_rows=self.n_rows + len(further),
-            total_weight=self.total_weight + float(data.sample_weight[further].sum()),
+            chunks=[*self.chunks, *_cut(data, self.layout, rows, len(rows), seed)],
+            n_rows=self.n_rows + len(rows),
+            total_weight=self.total_weight + float(data.sample_weight[rows].sum()),
         )
 
     @property
@@ -257,9 +258,9 @@ class Chunks:
 
 
 def _row_numbers(data: Labelled) -> int:
-    """Numbers of a packed row: inputs, predictions, targets and the weight."""
+    """Numbers in a packed row: inputs, predictions, targets and the weight."""
     _, M, K = data.P.shape
-    return int(data.X.shape[1]) + M * K + K + 1
+    return data.table.shape[1] + M * K + K + 1
 
 
 def _cut(
@@ -273,56 +274,66 @@ def _cut(
         count = min(count, len(runs))
     seeds = rng.integers(2**31, size=count)
     return [
-        Chunk(data, layout, rows, n, some_runs, chunk_seed)
-        for some_runs, chunk_seed in zip(np.array_split(runs, count), seeds.tolist(), strict=True)
+        Chunk(data, layout, rows, n, chunk_runs, chunk_seed)
+        for chunk_runs, chunk_seed in zip(np.array_split(runs, count), seeds.tolist(), strict=True)
     ]
 
 
 def _weighted(data: Labelled, rows: Rows | None) -> Rows | None:
-    """The rows that have weight; None if these are all of the sample."""
-    weight = data.sample_weight if rows is None else data.sample_weight[rows]
-    has_weight = weight > 0.0
+    """Rows with positive weight; None if these are all rows of the sample."""
+    index = slice(None) if rows is None else rows
+    has_weight = data.sample_weight[index] > 0.0
     if has_weight.all() and len(has_weight):
         return rows
-    rows = np.flatnonzero(has_weight) if rows is None else rows[has_weight]
+    rows = np.arange(len(data.y))[index][has_weight]
     if len(rows) == 0:
         raise InvalidInputError(
-            "A gate is trained on at least one row of positive weight; received none. Give more "
-            "rows, or folds that leave some."
+            "A gate is trained on at least one row of positive weight; received none. Pass more "
+            "rows, or folds whose training rows have weight."
         )
     return rows
+
+
+def ordered_by_content(data: Labelled) -> tuple[Labelled, Rows]:
+    """Sort a sample by content; also the row of the sample at each new position."""
+    order = order_by_content(data)
+    return replace(data.take(order), is_ordered=True), order
 
 
 def order_by_content(data: Labelled, rows: Rows | None = None) -> Rows:
     """Sort rows by a hash of their numbers, so that their order in the sample does not matter."""
     if rows is None:
         rows = np.arange(len(data.y))
-    X = data.X[rows]
-    factors = np.random.default_rng(0).uniform(1.0, 2.0, size=X.shape[1])
+    if data.is_ordered:
+        return np.sort(rows)
+    X = data.table[rows]
+    factors = np.random.default_rng(0).uniform(1.0, 2.0, size=(X.shape[1],))
     key = np.zeros(len(rows))
     # Column by column, so that the sum of a row does not depend on its position.
     for column, factor in zip(X.T, factors, strict=True):
         key += factor * column
     rank = key.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash
-    # Among rows with the same inputs, targets and weights decide, in any unit.
+    # Rows with the same inputs are sorted by their targets and weights.
     return rows[np.lexsort((data.sample_weight[rows], *data.y[rows].T, rank))]
 
 
 def off_target(values: Array, y: Array, location: bool) -> Array:
-    """Predictions (n, M, K) or targets (n, K), less the targets where the loss needs no more.
+    """Predictions (n, M, K) or targets (n, K), minus the targets if the loss has a location.
 
-    Of 1.75e9 + 5 and 1.75e9 + 90 single precision leaves that both are about 1.75e9.
+    Single precision cannot tell 1.75e9 + 5 from 1.75e9 + 90.
     """
     if not location:
         return values
-    return values - (y[:, np.newaxis] if values.ndim == 3 else y)
+    if values.ndim == 3:
+        y = y[:, np.newaxis]
+    return values - y
 
 
 def unit_of(P: Array, y: Array, location: bool) -> float:
     """Unit in which predictions (n, M, K) and targets (n, K) are at most about one.
 
-    A power of two, which changes no digit. Single precision ends at 1e38, and the square of a
-    target must fit as well.
+    It is a power of two, which changes no digit. Single precision ends at 1e38, and the square of
+    a target must fit too.
 
     >>> unit_of(np.array([[[3e20]]]), np.array([[0.0]]), location=True) == 2.0**68
     True
@@ -332,11 +343,11 @@ def unit_of(P: Array, y: Array, location: bool) -> float:
 
 
 def by_output(P: Array) -> Array:
-    """Predictions (n, M, K) as (n, K M), as the kernel reads them."""
+    """Predictions (n, M, K) as (n, K M), the order of the kernel."""
     return P.transpose(0, 2, 1).reshape(len(P), -1)
 
 
-def candidate_order(P: Array) -> NDArray[np.intp]:
+def candidate_order(P: Array) -> Integers:
     """Order candidates by a fixed combination of their predictions (n, M, K)."""
     factors = np.random.default_rng(1).uniform(1.0, 2.0, size=(len(P), P.shape[2]))
     return np.argsort(np.einsum("nk,nmk->m", factors, P), kind="stable")

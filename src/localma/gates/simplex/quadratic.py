@@ -1,20 +1,18 @@
-"""Minimise a convex quadratic over the simplex, exactly, by an active-set method.
+"""An exact active-set method for convex quadratics over the simplex.
 
-The Hessian may be singular (identical candidates, more candidates than rows).
-Each subproblem therefore carries a minute proximal ridge around the current
-weights, and the subproblem is solved again around its own answer until the
-certificate of the *unridged* problem is down to rounding.
+The Hessian may be singular (identical candidates, more candidates than rows). Each subproblem
+therefore has a tiny proximal ridge around the current weights. It is solved again around its own
+solution until the certificate of the problem *without* the ridge is at the level of rounding.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, lapack
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from localma._types import Float64 as Matrix
+from localma._types import Float64 as Vector
+from localma._types import RowMask as Mask
 
 _EPS = float(np.finfo(np.float64).eps)
 _RIDGE = 1e-12  # relative to the diagonal; a Cholesky factor in float64 needs about 1e-14
@@ -25,14 +23,14 @@ _MAX_WARM_FACES = 12
 def minimise_quadratic(hessian: Matrix, linear: Vector, start: Vector) -> Vector:
     """Solve ``min_w 1/2 w'Hw + c'w`` subject to ``w >= 0, sum w = 1``.
 
-    A constant added to all entries of H moves no minimiser. Where H was centred at the start, and
-    so is singular along it, a constant of the size of its entries keeps digits.
+    A constant added to all entries of H does not move the minimiser. If H was centred at the
+    start, it is singular along it, and a constant of the size of its entries keeps digits.
 
     Parameters
     ----------
     hessian : (M, M) symmetric, positive semi-definite.
     linear : (M,) the vector c.
-    start : (M,) weights on the simplex. Where there are many minimisers, one near it is taken.
+    start : (M,) weights on the simplex. If there are many minimisers, one near it is found.
 
     Returns
     -------
@@ -43,7 +41,7 @@ def minimise_quadratic(hessian: Matrix, linear: Vector, start: Vector) -> Vector
     >>> minimise_quadratic(np.eye(3), np.array([0.0, 0.0, 9.0]), np.ones(3) / 3).tolist()
     [0.5, 0.5, 0.0]
     """
-    linear = linear - linear.min()  # a constant moves no minimiser on the simplex
+    linear = linear - linear.min()  # a constant does not move the minimiser on the simplex
     weights, gap = start, quadratic_gap(hessian, linear, start)
     # Candidates without curvature take the scale of the least there is, or of the linear part.
     scale = 1e-3 * least_curvature(hessian) + float(linear @ start)
@@ -76,7 +74,9 @@ def _rounding(hessian: Matrix, linear: Vector, weights: Vector) -> float:
 def least_curvature(hessian: Matrix) -> float:
     """Smallest positive entry of the diagonal; 0 if there is none."""
     diagonal = np.diagonal(hessian)
-    return float(diagonal.min(where=diagonal > 0.0, initial=np.inf)) if diagonal.any() else 0.0
+    if not diagonal.any():
+        return 0.0
+    return float(diagonal.min(where=diagonal > 0.0, initial=np.inf))
 
 
 def _on_ridge(hessian: Matrix, linear: Vector, centre: Vector, ridge: Vector) -> Vector:
@@ -90,9 +90,9 @@ def _on_ridge(hessian: Matrix, linear: Vector, centre: Vector, ridge: Vector) ->
 
 
 def _active_set(hessian: Matrix, linear: Vector, start: Vector) -> Vector:
-    """Walk from the start, or, where that takes too long, from the best single candidate.
+    """Walk from the start, or from the best single candidate if that takes too long.
 
-    A dense start near no minimiser is left one candidate at a time; a face is grown much faster.
+    A dense start far from the minimiser loses one candidate at a time; growing a face is faster.
     """
     weights, arrived = _walk(hessian, linear, start, _MAX_WARM_FACES)
     if not arrived:
@@ -105,14 +105,13 @@ def _active_set(hessian: Matrix, linear: Vector, start: Vector) -> Vector:
 def _walk(hessian: Matrix, linear: Vector, start: Vector, max_faces: int) -> tuple[Vector, bool]:
     """Walk over faces of the simplex, downhill, until no multiplier is negative.
 
-    A face is a set of candidates with positive weight. On the way to the
-    minimiser of a face the walk stops at its boundary and leaves candidates
-    behind; at the minimiser it takes in those whose gradient is lowest.
-    Also says whether it arrived within the number of faces allowed.
+    A face is a set of candidates with positive weight. On the way to the minimiser of a face the
+    walk stops at its boundary and drops candidates. At the minimiser it adds those whose gradient
+    is lowest. The second result tells whether the walk ended within `max_faces`.
     """
     weights, face = start, start > 0.0
     settled = np.zeros_like(face)  # the face whose minimiser was reached last
-    barred = np.zeros_like(face)  # entered, and left again without a step: wait for progress
+    barred = np.zeros_like(face)  # added and dropped without a step: excluded until progress
     for _ in range(max_faces):
         target, level = _face_minimiser(hessian, linear, weights, face)
         if target[face].min() > 0.0:
@@ -140,10 +139,9 @@ def _walk(hessian: Matrix, linear: Vector, start: Vector, max_faces: int) -> tup
 def _face_minimiser(
     hessian: Matrix, linear: Vector, base: Vector, face: Mask
 ) -> tuple[Vector, float]:
-    """Minimise over ``sum w = 1`` on one face, signs free; also the gradient's common level.
+    """Minimise over ``sum w = 1`` on one face, of any sign; also the gradient's common level.
 
-    What is solved for is the change from `base`, and from its level: the nearer it is, the more
-    digits are right.
+    The system is solved for the change from `base`: the closer it is, the more digits are right.
     """
     chosen = np.flatnonzero(face)
     inner, start = hessian[np.ix_(chosen, chosen)], base[chosen]
@@ -158,12 +156,12 @@ def _face_minimiser(
     target = np.zeros_like(linear)
     target[chosen] = start + (free + level * ones)
     if not target.max() > 0.0:
-        raise LinAlgError("the digits of the minimiser are lost to a Hessian that is all but zero")
+        raise LinAlgError("a Hessian close to zero leaves no digits of the minimiser")
     return target, common + float(level)
 
 
 def _drop_many(hessian: Matrix, linear: Vector, weights: Vector, target: Vector) -> Vector | None:
-    """Weights of lower value with several candidates fewer; None if none are found.
+    """Drop several candidates at once and lower the value; None if that fails.
 
     One boundary after the other would take as many steps as there are candidates to drop.
     """
@@ -194,11 +192,11 @@ def _entering(
         return ~excluded
     root = np.sqrt(np.diagonal(hessian))
     rounding = _EPS * (root * (weights @ root) + np.abs(linear) + abs(level))
-    below = hessian @ weights + linear - level + 4.0 * rounding
-    below[excluded] = 0.0
-    lowest = np.argsort(below, kind="stable")[: max(1, int(excluded.sum()) // 2)]
+    excess = hessian @ weights + linear - level + 4.0 * rounding
+    excess[excluded] = 0.0
+    lowest = np.argsort(excess, kind="stable")[: max(1, int(excluded.sum()) // 2)]
     entering = np.zeros_like(excluded)
-    entering[lowest] = below[lowest] < 0.0
+    entering[lowest] = excess[lowest] < 0.0
     return entering
 
 
@@ -214,6 +212,6 @@ def _to_boundary(weights: Vector, target: Vector, face: Mask) -> tuple[float, Ma
 
 
 def _cleaned(weights: Vector) -> Vector:
-    """Zero what is only rounding, and sum to one."""
-    kept = np.where(weights > _EPS, weights, 0.0)
-    return kept / kept.sum()
+    """Set weights that are only rounding errors to zero; the sum is one."""
+    weights = np.where(weights > _EPS, weights, 0.0)
+    return weights / weights.sum()

@@ -1,0 +1,489 @@
+"""The gate "auto": a path from constant to local weights, averaged by held-out losses.
+
+The weights are ``w(x) = sum_k a_k w_k(x)`` over the points k of a path: equal weights, the best
+single candidate, the global weights, and local gates with shrinkage from strong to weak. The
+shares a_k come from cross-fitted losses, so the weights are only as local as the data support.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.model_selection import BaseCrossValidator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from localma._types import AnyArray, Array, Integers, RandomState
+from localma.equations import local_average
+from localma.errors import FileFormatError, InvalidInputError
+from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row
+from localma.folds import Fold, make_folds
+from localma.gates.base import (
+    Arrays,
+    Evidence,
+    Gate,
+    Rules,
+    Saved,
+    arrays_below,
+    check_arrays,
+    check_inputs,
+    check_rules,
+    is_count,
+    is_finite_size,
+    is_flag,
+    numbered_arrays,
+    or_none,
+    read_state,
+)
+from localma.gates.fused.chunks import ORDERED_ROWS, ordered_by_content
+from localma.gates.fused.engine import evaluate
+from localma.gates.fused.policy import Budget, budget, judging_folds
+from localma.gates.global_ import WEIGHT_FLOOR, find_global_weights
+from localma.gates.labelled import Inputs, Labelled, plain_arrays
+from localma.gates.mlp import MLPGate
+from localma.gates.path import make_path
+from localma.gates.points import HeldOut, MixedGates, Point, verdict
+from localma.gates.support import Fading, Outside, Support
+
+NETWORK_STRENGTHS = (1.0, 0.3, 0.1, 0.03)
+LINEAR_STRENGTHS = (10.0, 3.0, 1.0, 0.3)
+"""Shrinkage of the local gates of the path, in units of 1 / n."""
+
+MANY_INPUTS = 32
+"""Beyond this number of inputs, shrinkage grows with it: each input adds noise to the logits."""
+
+CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
+"""Prior weight of the constant points; the local gates share the remainder evenly."""
+
+LEAST_RESTORED_TAIL = 1e-300
+"""Shorter tails in a file are refused: one over them is not finite."""
+
+_COLUMNS = ("risk", "standard_error", "weight")
+_STATE = (
+    Saved("global_weights", "M", on_simplex=True),
+    Saved("size", "s"),
+    Saved("gain", "g"),
+    *(Saved(f"path.{column}", "k") for column in _COLUMNS),
+)
+_SUPPORT_STATE = tuple(Saved(side.name, "p") for side in fields(Support))
+
+
+class ShrunkGate(Gate):
+    """A local gate, shrunk towards the global weights as far as held-out losses require.
+
+    Parameters
+    ----------
+    base : Gate, optional
+        The local gate: any gate with the parameters `shrinkage` and `random_state`. By default a
+        network of 32 units, or of two layers of 32 from 10,000 rows on.
+    cv : int or splitter, optional
+        Folds, if the estimator passes none. By default 5. All of them judge up to 2,300 rows, and
+        fewer judge larger samples: one from about 11,000 rows on. With fewer than 50 groups all of
+        them judge. If you pass `cv`, all folds judge.
+    strengths : sequence of float
+        The path of the base gate: shrinkage from strong to weak, in units of ``1 / n``, or of
+        ``p / (32 n)`` with more than 32 inputs.
+    linear : bool
+        Whether linear gates are on the path too; for inputs that are arrays.
+    rule : {"weights", "best", "one_standard_error"}
+        How held-out losses turn into weights of the points: exponential weighting, the smallest
+        risk, or the most shrunk point within a standard error of it.
+    n_restarts : int, optional
+        Number of networks from different starts that are averaged in the final fit. By default 3,
+        or 2 if one fold judged; then the first continues from the path.
+    guard : bool
+        Whether local weights fade outside the sample; for inputs that are arrays.
+    random_state : int, RandomState instance or None
+
+    Attributes
+    ----------
+    path_ : dict of columns
+        The path as a table: "gate", "shrinkage", "risk", "standard_error" of the risk's
+        difference to the global gate, and "weight" in the final weights.
+    locality_gain_ : LocalityGain
+        Cross-fitted risk of the global gate minus that of the whole procedure.
+    global_weights_ : (M,)
+
+    Notes
+    -----
+    The gain is nested: the shares a_k that predict a fold come from the losses of the other folds.
+    If one fold judges, its two halves judge for each other.
+
+    All points of a kind branch off from the most shrunk one after a quarter of the steps. After
+    another quarter, the half with the larger losses on the held-out rows is dropped; `path_` has
+    their risks at that time. Up to 1,000 rows a step uses all rows; in larger samples it uses a
+    batch of a few hundred. Below 5,000 rows the order of the rows does not matter.
+
+    Examples
+    --------
+    >>> from localma.losses import squared_error
+    >>> x = np.linspace(-2, 2, 200)
+    >>> P, y = np.stack([-x, x], axis=1)[:, :, np.newaxis], np.abs(x)[:, np.newaxis]
+    >>> data = Labelled.of(x[:, np.newaxis], P, y, loss=squared_error())
+    >>> gate = ShrunkGate(random_state=0).fit(data)
+    >>> gate.locality_gain_.value > 2 * gate.locality_gain_.standard_error
+    True
+    """
+
+    needs_folds: ClassVar[bool] = True
+
+    @property
+    def raw_inputs(self) -> bool:
+        """Whether the base takes inputs that are not a table; then there are no linear gates."""
+        return isinstance(self.base, Gate) and self.base.raw_inputs
+
+    def __init__(
+        self,
+        base: Gate | None = None,
+        *,
+        cv: int | BaseCrossValidator | None = None,
+        strengths: Sequence[float] = NETWORK_STRENGTHS,
+        linear: bool = True,
+        rule: str = "weights",
+        n_restarts: int | None = None,
+        guard: bool = True,
+        random_state: RandomState = None,
+    ) -> None:
+        self.base = base
+        self.cv = cv
+        self.strengths = strengths
+        self.linear = linear
+        self.rule = rule
+        self.n_restarts = n_restarts
+        self.guard = guard
+        self.random_state = random_state
+
+    def fit(
+        self,
+        data: Labelled,
+        *,
+        global_weights: Array | None = None,
+        folds: Sequence[Fold] | None = None,
+    ) -> Self:
+        """Train the path in every fold, weight its points, and refit those with weight.
+
+        If the sample has groups, standard errors are at least those between groups, and folds that
+        are made here keep groups whole. If it has a baseline, held-out losses are compared with it.
+        """
+        self._check_parameters()
+        random = check_random_state(self.random_state)
+        if data.n_inputs > 0 and data.n_rows < ORDERED_ROWS:
+            data, order = ordered_by_content(data)
+            folds = folds and _moved(folds, np.argsort(order))
+        self.n_features_in_, self.n_rows_ = data.n_inputs, data.n_rows
+        self.n_effective_ = data.n_effective
+        useful_folds = self._judging(folds, data, random)
+        plan = budget(data.n_rows, data.n_inputs, data.n_groups)
+        n_restarts = self.n_restarts or plan.n_restarts
+        seeds = random.randint(np.iinfo(np.int32).max, size=n_restarts).tolist()
+        points = self._points(plan, data.n_candidates)
+        path = make_path(data, useful_folds, points, seeds[0])
+        held_out = path.held_out(random)
+        self._judge(held_out, points)
+        if global_weights is None:
+            global_weights = find_global_weights(data)
+        self.global_weights_ = np.asarray(global_weights)
+        shares = self.path_["weight"]
+        kept = {k for k, share in enumerate(shares) if share > 0}
+        self.fold_answers_ = [MixedGates.of(members, shares, kept) for members in held_out.members]
+        finals = path.refit(seeds, kept, self.global_weights_)
+        self.answer_ = MixedGates.of(finals, shares, kept)
+        self.support_ = None
+        if self.guard and data.n_inputs > 0:
+            self.support_ = Support.of(data.table, data.sample_weight > 0)
+        return self
+
+    def judging_folds(self, n_rows: int, n_groups: int | None = None) -> int | None:
+        """Number of folds that judge a sample of this size; None if all do, as with `cv`."""
+        return judging_folds(n_rows, n_groups) if self.cv is None else None
+
+    def reads_in_parts(self, n_rows: int, n_groups: int | None = None) -> bool:
+        """Whether the base does, and one fold is held out."""
+        base = self.base or MLPGate()
+        return self.judging_folds(n_rows, n_groups) == 1 and base.reads_in_parts(n_rows)
+
+    @property
+    def evidence(self) -> Evidence:
+        """The path, the gain, the verdict and the band of this gate."""
+        return self
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether no local gate has weight."""
+        return not self.answer_.gates
+
+    @property
+    def fades(self) -> bool:
+        """Whether there are local weights and a guard."""
+        return self.support_ is not None and not self.is_constant
+
+    @property
+    def members(self) -> Sequence[Gate]:
+        """The local gates with weight."""
+        return self.answer_.gates
+
+    def predict_weights(self, X: Inputs) -> Array:
+        """Weights of each row: (n, p) -> (n, M), faded to the global ones outside the sample."""
+        check_is_fitted(self)
+        return self._evaluate(self.answer_, X)
+
+    def average(self, X: Inputs, P: Array) -> Array:
+        """Predictions averaged with the weights: (n, p), (n, M[, K]) -> (n[, K]), in one pass."""
+        check_is_fitted(self)
+        return self._evaluate(self.answer_, X, P)
+
+    def support(self, X: Inputs) -> Array:
+        """Share of the local weights that is used in each row: (n, p) -> (n,), from 0 to 1."""
+        check_is_fitted(self)
+        return np.ones(len(X)) if self.support_ is None else self.support_(np.asarray(X))
+
+    def outside(self, X: Inputs) -> Outside | None:
+        """Describe the rows (n, p) without local weights; None if there are none."""
+        check_is_fitted(self)
+        if self.support_ is None or self.is_constant:
+            return None
+        return self.support_.outside(np.asarray(X))
+
+    def weight_band(self, X: Inputs, level: float = 0.9) -> tuple[Array, Array]:
+        """Band of the weights of each row and candidate: (n, p) -> two arrays (n, M).
+
+        The spread comes from the gates of the folds, by the delete-a-group jackknife, and from
+        the restarts of the final fit. It measures how much the weights depend on the sample and on
+        the starts. It does not measure errors that all points of the path have in common.
+        """
+        check_is_fitted(self)
+        if not 0.0 < level < 1.0:
+            raise InvalidInputError(
+                f"level of a band must be between 0 and 1; received {level!r}. Pass 0.9 for 90 %."
+            )
+        centre = self.predict_weights(X)
+        folds = np.stack([self._evaluate(fold, X) for fold in self.fold_answers_])
+        middle, factor = centre, 1
+        if len(folds) > 1:
+            middle, factor = folds.mean(axis=0), len(folds) - 1
+        variance = factor * ((folds - middle) ** 2).mean(axis=0)
+        variance += self.answer_.restart_variance(X)
+        reach = norm.ppf((1 + level) / 2) * np.sqrt(variance)
+        return np.clip(centre - reach, 0.0, 1.0), np.clip(centre + reach, 0.0, 1.0)
+
+    @property
+    def verdict_(self) -> str:
+        """The benefit of local weights, in one sentence."""
+        local = None if self.is_constant else 1.0 - self.answer_.constant.sum()
+        return verdict(self.locality_gain_, local)
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return the fitted state as named arrays, all that `restore` needs."""
+        check_is_fitted(self)
+        state: dict[str, AnyArray] = {
+            "global_weights": self.global_weights_,
+            "size": np.array([self.n_features_in_, self.n_effective_, self.n_rows_]),
+            "gain": np.array(astuple(self.locality_gain_)),
+            **{f"path.{column}": np.array(self.path_[column]) for column in _COLUMNS},
+        }
+        for k, mixed in enumerate([self.answer_, *self.fold_answers_]):
+            state |= {f"mixed.{k}.{name}": array for name, array in mixed.arrays().items()}
+        if self.support_ is not None:
+            state |= {f"support.{name}": array for name, array in vars(self.support_).items()}
+        return state
+
+    def restore(self, arrays: dict[str, AnyArray]) -> Self:
+        """Set the fitted state from named arrays. See `Gate.restore`."""
+        self._check_parameters()
+        M = np.size(arrays["global_weights"])
+        self.n_features_in_, self.n_effective_, self.n_rows_ = _restored_size(arrays)
+        points = self._points(budget(self.n_rows_, self.n_features_in_), M)
+        own_arrays = {saved.name: arrays[saved.name] for saved in _STATE}
+        lengths = {"s": 3, "g": len(fields(LocalityGain)), "k": len(points)}
+        state = read_state(own_arrays, _STATE, "ShrunkGate", **lengths)
+        self.global_weights_ = state["global_weights"]
+        self._tabulate(points, *(state[f"path.{column}"] for column in _COLUMNS))
+        self.locality_gain_ = LocalityGain(*state["gain"].tolist())
+        mixtures = [
+            MixedGates.restore(points, mixture_arrays, M)
+            for mixture_arrays in numbered_arrays(arrays, "mixed.")
+        ]
+        if len(mixtures) < 2:
+            raise FileFormatError("ShrunkGate is restored from an answer and at least one fold.")
+        for gate in (gate for mixture in mixtures for gate in mixture.gates):
+            if isinstance(gate, MLPGate) and gate.n_features_in_ != self.n_features_in_:
+                raise FileFormatError(
+                    f"Every gate of a path must take the {self.n_features_in_} inputs of "
+                    f"ShrunkGate; received one that takes {gate.n_features_in_}."
+                )
+        self.answer_, *self.fold_answers_ = mixtures
+        self.support_ = self._restored_support(arrays_below(arrays, "support."))
+        return self
+
+    def _restored_support(self, sides: Arrays) -> Support | None:
+        if not self.guard or self.n_features_in_ == 0:
+            check_arrays(sides, {}, "The support of ShrunkGate without a guard")
+            return None
+        owner = "The support of ShrunkGate"
+        support = Support(**read_state(sides, _SUPPORT_STATE, owner, p=self.n_features_in_))
+        tails = np.minimum(support.low_tail, support.high_tail)
+        if (support.low > support.high).any() or not (tails > LEAST_RESTORED_TAIL).all():
+            raise FileFormatError(
+                f"{owner} must have its low end below its high end, and positive tails."
+            )
+        return support
+
+    def _evaluate(self, mixed: MixedGates, X: Inputs, P: Array | None = None) -> Array:
+        """Weights of a mixture, faded, or the predictions averaged with them."""
+        X, P, *_ = plain_arrays(X, P)
+        fading = None
+        if self.support_ is not None:
+            fading = Fading(self.support_, self.global_weights_, WEIGHT_FLOOR)
+        if self.n_features_in_ and isinstance(X, np.ndarray) and mixed.stack is not None:
+            check_inputs(self, X)
+            return evaluate(mixed.stack, X, fading, P, getattr(self.base, "n_jobs", None))
+        weights = mixed.predict_weights(X)
+        if fading is not None:
+            weights = fading(weights, np.asarray(X))
+        return weights if P is None else local_average(weights, P)
+
+    def _points(self, plan: Budget, n_candidates: int) -> list[Point]:
+        """The path, most shrunk first.
+
+        Shrinkage falls with the effective number of rows, as the noise of a mean does, and grows
+        with the number of inputs if there are many.
+        """
+        p, kinds = self.n_features_in_, dict[str, tuple[Gate, Sequence[float]]]()
+        base = MLPGate(
+            plan.hidden,
+            learning_rate=plan.learning_rate,
+            n_steps=plan.n_steps,
+            batch_size=plan.batch,
+        )
+        if n_candidates > 1 and self.linear and p > 0:
+            rank = min(p, n_candidates) + 1
+            linear = clone(base).set_params(hidden=(rank,), activation="identity")
+            kinds["linear"] = linear, LINEAR_STRENGTHS
+        if n_candidates > 1:
+            kinds["local"] = clone(self.base or base), self.strengths
+        prior = 1.0 - sum(CONSTANT_PRIOR.values())
+        unit = max(1.0, p / MANY_INPUTS)
+        return [Point(name, constant_prior) for name, constant_prior in CONSTANT_PRIOR.items()] + [
+            Point(
+                name, prior / len(kinds) / len(strengths), gate, strength * unit / self.n_effective_
+            )
+            for name, (gate, strengths) in kinds.items()
+            for strength in strengths
+        ]
+
+    def _judging(
+        self, folds: Sequence[Fold] | None, data: Labelled, random: np.random.RandomState
+    ) -> list[Fold]:
+        """Folds with weight in both parts; the first folds of a time series may have none."""
+        most = self.judging_folds(data.n_rows, data.n_groups)
+        if folds is None:
+            folds = make_folds(self.cv, data.y, data.groups, random_state=random, most=most)
+        weight, folds = data.sample_weight, list(folds)[:most]
+        useful = [fold for fold in folds if all(weight[rows].any() for rows in fold)]
+        if not useful:
+            raise InvalidInputError(
+                "A fold needs rows of positive weight both to train on and to judge by; none of "
+                f"the {len(folds)} folds has them. Use other folds, or other sample weights. If "
+                "you fit your own models, only rows that some fold holds out have weight: hold out "
+                "every row once, as cv=5 does."
+            )
+        return useful
+
+    def _judge(self, held_out: HeldOut, points: list[Point]) -> None:
+        """Weight the points by their held-out losses, and measure the gain of the procedure."""
+        prior = np.array([point.prior for point in points])
+        constant = np.array([point.gate is None for point in points])
+        L, rule = held_out.losses(), RULES[self.rule]
+        nested = [
+            held_out.nested_losses(L, rule, allowed)
+            for allowed in (np.where(constant, prior, 0.0), prior)
+        ]
+        if held_out.baseline_losses is not None:
+            nested.append(held_out.baseline_losses)
+        # A row that several folds judge counts once, with its mean loss.
+        judgements = held_out.sample_weight, held_out.rows
+        (by_constants, by_all, *by_baseline), _ = once_a_row(np.stack(nested), *judgements)
+        L, weight = once_a_row(L, *judgements)
+        shares = rule(L, weight, prior / prior.sum())
+        at_global = L[[point.name for point in points].index("global")]
+        overlap, related = held_out.overlap, held_out.related
+        self.locality_gain_ = locality_gain(
+            at_global,
+            by_constants,
+            by_all,
+            weight,
+            baseline_losses=next(iter(by_baseline), None),
+            **related,
+            overlap=overlap,
+        )
+        errors = [
+            overlap * mean_and_error(losses - at_global, weight, **related)[1] for losses in L
+        ]
+        risks = [mean_and_error(losses, weight)[0] for losses in L]
+        self._tabulate(points, risks, errors, shares)
+
+    def _tabulate(
+        self,
+        points: Sequence[Point],
+        risks: Sequence[float],
+        errors: Sequence[float],
+        shares: Array,
+    ) -> None:
+        self.path_: dict[str, list[Any]] = {
+            "gate": [point.name for point in points],
+            "shrinkage": [float(point.shrinkage) for point in points],
+            "risk": [float(risk) for risk in risks],
+            "standard_error": [float(error) for error in errors],
+            "weight": [float(share) for share in shares],
+        }
+
+    def _check_parameters(self) -> None:
+        check_rules(self, {"rule": tuple(RULES)}, _RULES)
+        if self.base is None:
+            return
+        if not isinstance(self.base, Gate):
+            raise InvalidInputError(
+                f"The base of ShrunkGate must be a gate, such as MLPGate(); received {self.base!r}."
+            )
+        if not {"shrinkage", "random_state"} <= set(self.base.get_params(deep=False)):
+            raise InvalidInputError(
+                "The base of ShrunkGate must have the parameters shrinkage and random_state; "
+                f"{type(self.base).__name__} does not. Pass a gate such as MLPGate()."
+            )
+        self.base._check_parameters()
+
+
+def _are_strengths(strengths: Any) -> bool:
+    if not isinstance(strengths, Sequence | np.ndarray) or isinstance(strengths, str):
+        return False
+    return len(strengths) > 0 and all(is_finite_size(strength) for strength in strengths)
+
+
+_RULES: Rules = (
+    ("linear", is_flag, "True or False"),
+    ("guard", is_flag, "True or False"),
+    ("n_restarts", or_none(is_count), "a whole number, at least 1, or None"),
+    ("strengths", _are_strengths, "a list of finite numbers, zero or more, at least one"),
+)
+
+
+def _moved(folds: Sequence[Fold], position: Integers) -> list[Fold]:
+    """Folds of a sample whose rows have new positions: (n,)."""
+    return [(np.sort(position[train]), np.sort(position[test])) for train, test in folds]
+
+
+def _restored_size(arrays: Arrays) -> tuple[int, float, int]:
+    """Number of inputs, effective number of rows, and number of rows."""
+    check_arrays({"size": arrays["size"]}, {"size": ("f", (3,))}, "ShrunkGate")
+    p, n, n_rows = arrays["size"].tolist()
+    if not (p >= 0 and n > 0 and n_rows >= 1 and p.is_integer() and n_rows.is_integer()):
+        raise FileFormatError(
+            "The array 'size' of ShrunkGate must hold the number of inputs and two positive "
+            f"numbers of rows; received {[p, n, n_rows]}."
+        )
+    return int(p), n, int(n_rows)

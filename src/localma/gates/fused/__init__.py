@@ -1,0 +1,1 @@
+"""The fused engine: networks trained and evaluated in one compiled kernel."""

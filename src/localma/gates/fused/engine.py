@@ -1,0 +1,229 @@
+"""Calls into the fused kernel: its import, threads, and evaluation of stacks."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pathlib import Path
+from threading import RLock
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import joblib
+import numpy as np
+
+from localma._threads import thread_pool
+from localma._types import AnyArray, Array, Float32, Float64
+from localma.errors import InvalidInputError
+from localma.gates.fused.chunks import LANES
+from localma.gates.fused.networks import Network, Stack
+from localma.gates.support import POWER, Fading
+from localma.losses import LOSSES, get_loss
+
+if TYPE_CHECKING:
+    from localma.gates.fused.kernel import BlockDerivative
+
+_LOGGER = logging.getLogger("localma")
+
+_LARGEST_BLOCK, _SMALLEST_BLOCK = 192, 64  # rows
+_CACHED_NUMBERS = 2**15  # that a block should not exceed: 128 KiB
+_EVALUATED_ROWS = 16384  # rows that one call of the kernel evaluates
+
+
+def block_size(network: Network, n_outputs: int) -> int:
+    """Rows of a block: many, to spread the cost of each call, but few enough to stay in cache."""
+    rows = _CACHED_NUMBERS // workspace_size(network, n_outputs, 1)
+    rows = min(max(rows, _SMALLEST_BLOCK), _LARGEST_BLOCK)
+    return rows - rows % LANES
+
+
+def workspace_size(network: Network, n_outputs: int, block: int) -> int:
+    """Units and a row of ones per layer, then inverse sums, dampings, mixtures and slopes."""
+    sizes = network.sizes
+    return block * (sum(sizes) + len(sizes) + sizes[-1] + 2 * n_outputs)
+
+
+def compile_loss(derivative: Callable[[Array, Array], Array]) -> BlockDerivative:
+    """Compile the derivative of a loss for the kernel; the same code is compiled once."""
+    module = kernel()
+    with _loading:
+        compiled: BlockDerivative = module.compile_derivative(derivative)
+    return compiled
+
+
+def evaluate(
+    stack: Stack,
+    X: AnyArray,
+    fading: Fading | None = None,
+    P: Array | None = None,
+    n_jobs: int | None = None,
+    out: Float64 | None = None,
+) -> Float64:
+    """Weights of each row, or the predictions averaged with them, in one pass.
+
+    X : (n, p); P : None, (n, M) or (n, M, K) -> (n, M), (n,) or (n, K), written to `out` if given.
+    """
+    M, n = len(stack.constant), len(X)
+    predictions: Array = np.empty((0, M, 0))
+    if P is not None:
+        predictions = _with_outputs(P, n, M)
+    if out is None:
+        out = np.empty((n, M if P is None else predictions.shape[2]))
+    if n > _EVALUATED_ROWS:
+        kernel()  # before any thread starts
+        slices = [slice(k, k + _EVALUATED_ROWS) for k in range(0, n, _EVALUATED_ROWS)]
+        blocks = [(X[rows], None if P is None else predictions[rows], out[rows]) for rows in slices]
+        in_threads(lambda x, p, o: evaluate(stack, x, fading, p, 1, o), blocks, n_jobs)
+    else:
+        box, power, towards, floor = _fading_arrays(stack, fading)
+        _check_buffers(stack, X, box, towards)
+        kernel().evaluate(
+            np.ascontiguousarray(X, np.float64), stack.standards, stack.networks, stack.sizes,
+            stack.settings, stack.thetas, stack.constant, box, power, towards, floor,
+            *_evaluation_buffers(stack, n), np.ascontiguousarray(predictions, np.float64), out,
+        )  # fmt: skip
+    return out[:, 0] if P is not None and P.ndim == 2 else out
+
+
+def _check_buffers(stack: Stack, X: AnyArray, box: Array, towards: Array) -> None:
+    """Refuse arrays that do not fit together, since the kernel itself checks no index.
+
+    `restore` refuses damaged files before; this is a second lock, once per call.
+    """
+    p, M = X.shape[1], len(stack.constant)
+    fits = not stack.shapes or stack.shapes[0].sizes[0] == p
+    fades = box.size == 0 or (box.shape, towards.shape) == ((4, p), (M,))
+    if not (stack.is_consistent and fits and fades):
+        raise InvalidInputError(
+            f"The networks of a gate do not fit {p} inputs and {M} candidates. Fit the gate again, "
+            "or load it from an intact file."
+        )
+
+
+def _with_outputs(P: Array, n: int, n_candidates: int) -> Array:
+    """Predictions as (n, M, K), checked, since the kernel itself checks no shape."""
+    if P.ndim not in (2, 3) or P.shape[:2] != (n, n_candidates):
+        raise InvalidInputError(
+            f"Predictions to be averaged must have shape ({n}, {n_candidates}) or ({n}, "
+            f"{n_candidates}, K); received {P.shape}. Pass a row per row of X and a column per "
+            "candidate."
+        )
+    return P[:, :, np.newaxis] if P.ndim == 2 else P
+
+
+def _fading_arrays(stack: Stack, fading: Fading | None) -> tuple[Array, float, Array, float]:
+    if fading is None:
+        return np.empty((0, 0)), 0.0, stack.constant, 0.0
+    towards = np.ascontiguousarray(fading.towards, dtype=np.float64)
+    return fading.support.box(), float(POWER), towards, fading.floor
+
+
+def _evaluation_buffers(stack: Stack, n_rows: int) -> tuple[Float32, Float64]:
+    """Room for the units of the largest network, and for weights and sums (M + 1, block)."""
+    block = min([_LARGEST_BLOCK, *(block_size(shape, 0) for shape in stack.shapes)])
+    block = min(block, max(n_rows + -n_rows % LANES, LANES))
+    units = max((workspace_size(shape, 0, block) for shape in stack.shapes), default=0)
+    return np.empty(units, dtype=np.float32), np.empty((len(stack.constant) + 1, block))
+
+
+def in_threads(
+    function: Callable[..., object], tasks: Iterable[tuple[Any, ...]], n_jobs: int | None
+) -> None:
+    """Call the function with the arguments of each task, in threads.
+
+    The kernel releases Python's lock. The pool lives no longer than this call, so that a process
+    can be forked at any time.
+    """
+    tasks = list(tasks)
+    threads = len(tasks)
+    if threads > 1:
+        threads = min(threads, _n_threads(n_jobs))
+    if threads <= 1:
+        for task in tasks:
+            function(*task)
+        return
+    with thread_pool(threads) as pool:
+        for _ in pool.map(function, *zip(*tasks, strict=True)):  # raises the errors of tasks
+            pass
+
+
+def _n_threads(n_jobs: int | None) -> int:
+    cores = int(joblib.cpu_count())
+    if n_jobs is None:
+        return cores
+    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+
+
+_loaded: ModuleType | None = None
+_loading = RLock()
+"""Held while the kernel is imported or a loss compiled: two threads must not import Numba at once.
+
+A fork waits for it, so that no child inherits a half-imported Numba.
+"""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_loading.acquire,
+        after_in_parent=_loading.release,
+        after_in_child=_loading.release,
+    )
+
+
+def kernel() -> ModuleType:
+    """Import the kernel at the first call. Make that call before you start threads."""
+    global _loaded
+    if _loaded is None:
+        with _loading:
+            if _loaded is None:
+                _loaded = _import_kernel()
+    return _loaded
+
+
+def _import_kernel() -> ModuleType:
+    """Import the kernel, and log a message if it has to be compiled."""
+    from numba.core import event
+
+    class Announcement(event.Listener):
+        logged = False
+
+        def on_start(self, _: event.Event) -> None:
+            if not self.logged:
+                # A warning, since it explains a wait and must appear without any logging set up.
+                _LOGGER.warning(
+                    "localma compiles its kernel, once on this machine; it takes seconds."
+                )
+            self.logged = True
+
+        def on_end(self, _: event.Event) -> None:
+            """Do nothing: only the start is announced."""
+
+    with event.install_listener("numba:compile", Announcement()):
+        return import_module("localma.gates.fused.kernel")
+
+
+def warm_up() -> Path | None:
+    """Compile everything that fits and predictions need, so that no later call waits for it.
+
+    The kernel is stored in Numba's cache on disk, where every later process finds it. The losses
+    are compiled for this process only, which takes a moment. Call it once while you build a
+    container image, or when a server starts. ``localma warm-up`` does the same on the command line.
+
+    Returns
+    -------
+    folder : Path or None
+        The folder of the cache: a subfolder of the environment variable ``NUMBA_CACHE_DIR`` if it
+        is set, otherwise ``__pycache__`` in the installed package or, if that cannot be written,
+        a folder in the user's cache. None if none of them can be written: then every process
+        compiles the kernel again.
+
+    Examples
+    --------
+    >>> import localma
+    >>> folder = localma.warm_up()
+    """
+    folder = kernel().evaluate.stats.cache_path
+    for name in LOSSES:
+        compile_loss(get_loss(name).derivative)
+    return None if folder is None else Path(folder)

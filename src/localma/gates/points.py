@@ -1,0 +1,358 @@
+"""Points of a path: constant weights and gates, mixed and judged on held-out rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isnan
+from typing import Any, TypeAlias
+
+import numpy as np
+from sklearn.base import clone
+
+from localma._types import AnyArray, Array, Float64, Integers, RowMask, Rows
+from localma.equations import row_losses
+from localma.errors import FileFormatError
+from localma.evidence import LocalityGain, Rule, fold_overlap, once_a_row
+from localma.folds import Fold
+from localma.gates.base import Arrays, Gate, Saved, numbered_arrays, read_state
+from localma.gates.fused.networks import Stack
+from localma.gates.labelled import Inputs, Labelled
+from localma.gates.mlp import MLPGate, stacked
+from localma.wording import readable
+
+JUDGING_ROWS = 100_000
+"""At most this many rows judge: enough for risks that differ by a hundred-thousandth."""
+
+ANCHOR_ROWS = 1_000_000
+"""At most this many rows determine the constant weights of the path."""
+
+_MIXTURE_STATE = (Saved("constant", "M"), Saved("points", "G", np.intp), Saved("shares", "G"))
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of the path: constant weights by name, or a local gate and its shrinkage."""
+
+    name: str
+    prior: float
+    gate: Gate | None = None
+    shrinkage: float = np.inf
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A point of the path after training.
+
+    constant : (M,) its weights, or None if they are local; gates : its local gates, without any if
+    it was not trained.
+    """
+
+    constant: Array | None
+    gates: Sequence[Gate] = ()
+
+
+Members: TypeAlias = Sequence[Fitted]
+"""The fitted points of a path, in order."""
+
+
+@dataclass(frozen=True)
+class MixedGates:
+    """``w(x) = constant + sum_g share_g w_g(x)``: gates averaged with fixed shares.
+
+    Parameters
+    ----------
+    constant : (M,) the constant weights, times their share
+    gates : G fitted gates
+    points : (G,) index of each gate's point on the path
+    shares : (G,) share of each gate
+    """
+
+    constant: Array
+    gates: list[Gate]
+    points: Integers
+    shares: Array
+
+    @classmethod
+    def of(cls, members: Members, weights: Sequence[float], kept: Collection[int]) -> MixedGates:
+        """Average points of a path; the restarts of a point share its weight."""
+        M = next(len(fitted.constant) for fitted in members if fitted.constant is not None)
+        constant: Float64 = np.zeros(M)
+        gates: list[Gate] = []
+        points: list[int] = []
+        shares: list[float] = []
+        for k in sorted(kept):
+            fitted = members[k]
+            if fitted.constant is not None:
+                constant = constant + weights[k] * fitted.constant
+            gates += fitted.gates
+            points += [k] * len(fitted.gates)
+            shares += [weights[k] / len(fitted.gates) for _ in fitted.gates]
+        return cls(constant, gates, np.array(points, dtype=np.intp), np.array(shares))
+
+    def predict_weights(self, X: Inputs) -> Array:
+        """Weights of each row: (n, p) -> (n, M)."""
+        weights = np.tile(self.constant, (len(X), 1))
+        for share, gate in zip(self.shares, self.gates, strict=True):
+            weights += share * gate.predict_weights(X)
+        return weights
+
+    @cached_property
+    def stack(self) -> Stack | None:
+        """The same function for the kernel, in one pass; None if a gate is not an MLPGate."""
+        gates = [gate for gate in self.gates if isinstance(gate, MLPGate)]
+        if len(gates) < len(self.gates):
+            return None
+        return stacked(self.constant, gates, self.shares.tolist())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the stack out of a pickle: it repeats the gates."""
+        return {name: value for name, value in vars(self).items() if name != "stack"}
+
+    def restart_variance(self, X: Inputs) -> Array:
+        """Variance of the weights over the restarts of each point, summed: (n, M)."""
+        total = np.zeros((len(X), len(self.constant)))
+        for k in np.unique(self.points):
+            restarts = np.flatnonzero(self.points == k)
+            if len(restarts) > 1:
+                weights = np.stack([self.gates[g].predict_weights(X) for g in restarts])
+                share = self.shares[restarts].sum()
+                total += share**2 * weights.var(axis=0, ddof=1) / len(restarts)
+        return total
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return the fitted state as named arrays."""
+        state = {saved.name: getattr(self, saved.name) for saved in _MIXTURE_STATE}
+        for g, gate in enumerate(self.gates):
+            state |= {f"gate.{g}.{name}": array for name, array in gate.arrays().items()}
+        return state
+
+    @classmethod
+    def restore(cls, points: Sequence[Point], arrays: Arrays, n_candidates: int) -> MixedGates:
+        """Restore a mixture from named arrays; `points` are those of the path."""
+        own_arrays = {saved.name: arrays[saved.name] for saved in _MIXTURE_STATE}
+        state = read_state(own_arrays, _MIXTURE_STATE, "A mixture of gates", M=n_candidates)
+        constant, shares = state["constant"], state["shares"]
+        total = constant.sum() + shares.sum()
+        if (constant < 0).any() or (shares < 0).any() or not abs(total - 1.0) < 1e-6:
+            raise FileFormatError(
+                "The shares of a mixture of gates must not be negative and must sum to one; "
+                f"received a sum of {total:g}."
+            )
+        saved_gates, indices = numbered_arrays(arrays, "gate."), state["points"].tolist()
+        if len(saved_gates) != len(indices):
+            raise FileFormatError(
+                f"A mixture of {len(indices)} gates must have the arrays of as many gates; "
+                f"received those of {len(saved_gates)}."
+            )
+        gates = [
+            _restored_gate(points, k, gate_arrays, n_candidates)
+            for k, gate_arrays in zip(indices, saved_gates, strict=True)
+        ]
+        return cls(constant, gates, state["points"], shares)
+
+
+def _restored_gate(points: Sequence[Point], k: int, arrays: Arrays, n_candidates: int) -> Gate:
+    """The gate at a point of the path, with its fitted state."""
+    if not 0 <= k < len(points) or points[k].gate is None:
+        raise FileFormatError(f"Point {k} of the path has no gate; it must be a local one.")
+    gate: Gate = clone(points[k].gate).set_params(shrinkage=points[k].shrinkage).restore(arrays)
+    if gate.n_candidates != n_candidates:
+        raise FileFormatError(
+            f"A gate of a mixture must weigh its {n_candidates} candidates; received one for "
+            f"{gate.n_candidates}."
+        )
+    return gate
+
+
+@dataclass(frozen=True)
+class FoldRows:
+    """Rows of one fold: to train on, to judge by, and for its constant weights."""
+
+    train: Rows
+    judging: Rows
+    anchor: Rows
+
+    @classmethod
+    def of(cls, data: Labelled, fold: Fold, random: np.random.RandomState) -> FoldRows:
+        """Take all rows of a fold, or a sample of them if there are very many."""
+        train, judging = fold
+        if len(judging) > JUDGING_ROWS:
+            weighted = data.with_weight(judging)
+            count = min(JUDGING_ROWS, len(weighted))
+            judging = np.sort(random.choice(weighted, count, replace=False))
+        anchor = data.with_weight(train)
+        return cls(train, judging, anchor[:: -(-len(anchor) // ANCHOR_ROWS)])
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Predictions of each point of the path for rows that its training did not use.
+
+    Parameters
+    ----------
+    data : the sample
+    mixtures : (points, judgements, K) predictions
+    rows : (judgements,) the row of each judgement
+    blocks : (judgements,) the block of each; blocks choose weights for each other
+    members : for each fold, its fitted points
+    overlap : factor by which standard errors grow because training rows of folds overlap
+    baseline_losses : (judgements,) losses of the best constant prediction, learnt from the same
+        rows as the path; None without a comparison
+    """
+
+    data: Labelled
+    mixtures: Array
+    rows: Rows
+    blocks: Rows
+    members: Sequence[Members]
+    overlap: float
+    baseline_losses: Array | None = None
+
+    @classmethod
+    def of(
+        cls,
+        data: Labelled,
+        folds: Sequence[FoldRows],
+        members: Sequence[Members],
+        mixtures: Array,
+        random: np.random.RandomState,
+    ) -> HeldOut:
+        """Collect the predictions of all folds for the rows that judge."""
+        rows = np.concatenate([fold.judging for fold in folds])
+        blocks = np.repeat(np.arange(len(folds)), [len(fold.judging) for fold in folds])
+        if len(folds) == 1:
+            blocks = two_halves(data, rows, random)
+        sizes = [(len(fold.train), len(fold.judging)) for fold in folds]
+        overlap = fold_overlap(sizes, len(rows) / len(np.unique(rows)))
+        losses = [data.baseline_losses(fold.anchor, fold.judging) for fold in folds]
+        compared = [fold_losses for fold_losses in losses if fold_losses is not None]
+        baseline = np.concatenate(compared) if compared else None
+        return cls(data, mixtures, rows, blocks, members, overlap, baseline)
+
+    @property
+    def related(self) -> dict[str, Rows]:
+        """Numbers of folds and groups whose rows are not independent.
+
+        They are in the order of `once_a_row`. Folds are left out if rows are in several of them.
+        """
+        repeated = np.bincount(self.rows).max() > 1
+        # The two halves of a single fold were judged by the same gates: they are no folds.
+        related = {} if repeated or len(self.members) == 1 else {"folds": self.blocks}
+        if self.data.groups is not None:
+            related["groups"] = self.data.groups[np.unique(self.rows) if repeated else self.rows]
+        return related
+
+    @property
+    def sample_weight(self) -> Array:
+        """Weight of each judgement: (judgements,)."""
+        return self.data.sample_weight[self.rows]
+
+    def losses(self) -> Array:
+        """Loss of each point at each judgement: (points, judgements)."""
+        y = self.data.y[self.rows]
+        return np.stack([row_losses(self.data.loss, y, mixture) for mixture in self.mixtures])
+
+    def nested_losses(self, L: Array, rule: Rule, prior: Array) -> Array:
+        """Losses if each block is predicted with the shares that the others choose: (judgements,).
+
+        L : (points, judgements) the result of `losses`; prior : (points,), zero for points that
+        may not be chosen.
+        """
+        weight, allowed = self.sample_weight, prior > 0
+        nested = np.empty(len(weight))
+        for block in np.unique(self.blocks):
+            inside = self.blocks == block
+            # A row that several folds judge must not choose for itself.
+            outside = ~np.isin(self.rows, self.rows[inside])
+            shares = prior / prior.sum()
+            if weight[outside].sum() > 0:
+                rows = self.rows[outside]
+                evidence = once_a_row(L[np.ix_(allowed, outside)], weight[outside], rows)
+                shares[allowed] = rule(*evidence, shares[allowed])
+            nested[inside] = self._losses_of_mixture(shares, inside)
+        return nested
+
+    def _losses_of_mixture(self, shares: Array, judgements: RowMask) -> Array:
+        """Losses of the points averaged with the given shares, at some judgements."""
+        positive = shares > 0
+        mixture = np.tensordot(shares[positive], self.mixtures[np.ix_(positive, judgements)], 1)
+        return row_losses(self.data.loss, self.data.y[self.rows[judgements]], mixture)
+
+
+def two_halves(data: Labelled, rows: Rows, random: np.random.RandomState) -> Rows:
+    """Assign rows to one of two halves that judge for each other: (rows,).
+
+    Groups stay whole, unless only one of them has weight.
+    """
+    if data.groups is not None:
+        groups = data.groups[rows]
+        weighted = np.unique(groups[data.sample_weight[rows] > 0])
+        if len(weighted) > 1:
+            half = np.zeros(groups.max() + 1, dtype=np.intp)
+            half[weighted] = random.permutation(len(weighted)) % 2
+            return half[groups]
+    return random.permutation(len(rows)) % 2
+
+
+def verdict(gain: LocalityGain, local: float | None) -> str:
+    """Describe the benefit of local weights; local : their share, None if there are none.
+
+    >>> verdict(LocalityGain(0.5, 0.1, 2.0, 1.5, 0.4, 0.1), 1.0)
+    'Local weights pay: they lower the held-out loss by 0.5 ± 0.1, from 2 with fitted constant \
+weights to 1.5 (25% lower).'
+    """
+    start = f"{readable(gain.global_risk)} with fitted constant weights"
+    change = f"held-out loss changes by {readable(-gain.value)}"
+    change_and_error = f"{change} ± {readable(gain.standard_error, 2)} from {start}"
+    if gain.beside_baseline.is_idle:
+        return (
+            f"The combined prediction is not better than the best constant prediction: its "
+            f"held-out loss is {readable(gain.risk)}, and that of the constant is "
+            f"{readable(gain.baseline_risk)} (difference {readable(-gain.over_baseline)} ± "
+            f"{readable(gain.over_baseline_error, 2)}). No gain of local weights is claimed."
+        )
+    if isnan(gain.standard_error):
+        return (
+            f"Whether local weights pay is unknown: one row or one group judged. The {change} from "
+            f"{start}."
+        )
+    if gain.is_negligible:
+        change_and_error = f"held-out loss changes by less than 0.1% from {start}"
+    if local is None:
+        return f"Constant weights suffice: no local weights are used. The {change_and_error}."
+    if gain.is_negligible:
+        return f"Constant weights suffice: with local weights the {change_and_error}."
+    if gain.is_clear:
+        return _clear_verdict(gain, local, start, change_and_error)
+    return (
+        f"Local weights show no clear benefit ({local:.0%} of the final weights are local): the "
+        f"{change_and_error}."
+    )
+
+
+def _clear_verdict(gain: LocalityGain, local: float, start: str, change: str) -> str:
+    """The verdict if the gain is clearly not zero."""
+    error = readable(gain.standard_error, 2)
+    if gain.is_local:
+        return (
+            f"Local weights pay: they lower the held-out loss by {readable(gain.value)} ± {error}, "
+            f"from {start} to {readable(gain.risk)} ({gain.value / abs(gain.global_risk):.0%} "
+            "lower)."
+        )
+    if gain.value <= 0:
+        return (
+            f"Local weights do not pay: they raise the held-out loss by {readable(-gain.value)} ± "
+            f"{error}, from {start}; global weights are the better choice here."
+        )
+    further = f"{readable(-gain.over_constant)} ± {readable(gain.over_constant_error, 2)}"
+    if gain.is_of_constants:
+        return (
+            f"Constant weights suffice: the {change}, but equal weights or a single candidate do "
+            f"that; compared with them, local weights change it by {further}."
+        )
+    return (
+        f"Local weights show no clear benefit ({local:.0%} of the final weights are local): the "
+        f"{change}, but compared with equal weights or a single candidate it changes by {further}."
+    )

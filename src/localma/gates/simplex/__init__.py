@@ -1,0 +1,1 @@
+"""Weights on the simplex that minimise a mean loss, with a certificate."""
