@@ -620,7 +620,7 @@ class TestParameters:
             ({"n_restarts": 0}, "n_restarts of MLPGate must be a positive integer"),
             ({"tol": -1}, "tol of MLPGate must be at least 0"),
             ({"n_jobs": 0}, "n_jobs of MLPGate must be None or an integer that is not 0"),
-            ({"hidden": (16, 0)}, r"positive integers; received \(16, 0\). Take \(16,\)"),
+            ({"hidden": (16, 0)}, r"positive integers; received \(16, 0\). Pass \(16,\)"),
             ({"schedule": "cos"}, "Unknown schedule 'cos'; did you mean 'cosine'"),
             ({"start": "zero"}, "Unknown start 'zero'. Known: 'global', 'random'"),
             ({"activation": "rely"}, "Unknown activation 'rely'; did you mean 'relu'"),

@@ -336,9 +336,7 @@ class ShrunkGate(Gate):
     def _evaluate(self, mixed: MixedGates, X: Inputs, P: Array | None = None) -> Array:
         """Weights of a mixture, faded, or the predictions averaged with them."""
         X, P, *_ = plain_arrays(X, P)
-        fading = None
-        if self.support_ is not None:
-            fading = Fading(self.support_, self.global_weights_, WEIGHT_FLOOR)
+        fading = self._fading()
         if self.n_features_in_ and isinstance(X, np.ndarray) and mixed.stack is not None:
             check_inputs(self, X)
             return evaluate(mixed.stack, X, fading, P, getattr(self.base, "n_jobs", None))
@@ -346,6 +344,11 @@ class ShrunkGate(Gate):
         if fading is not None:
             weights = fading(weights, np.asarray(X))
         return weights if P is None else local_average(weights, P)
+
+    def _fading(self) -> Fading | None:
+        if self.support_ is None:
+            return None
+        return Fading(self.support_, self.global_weights_, WEIGHT_FLOOR)
 
     def _points(self, plan: Budget, n_candidates: int) -> list[Point]:
         """The path, most shrunk first.

@@ -1,53 +1,75 @@
-"""The fused kernel of the MLP gate: one network, trained by Adam, in one call that holds no lock.
+"""The fused kernel: networks trained by Adam and evaluated, without Python's lock.
 
-Import it at use only: importing compiles it, or loads it from Numba's cache on disk.
+Import this module only when it is used: the import compiles it, or loads it from Numba's cache.
 
-Rows are cut into blocks small enough to stay in cache, and within a block the row is the innermost
-index, so that every operation is one on *lanes*, a vector of neighbouring rows. The
-first half of this file teaches Numba that type; the second half is the network itself.
+Rows are cut into blocks that stay in the processor's cache. Within a block the row is the innermost
+index, so that every operation works on *lanes*, a vector of neighbouring rows. The first half of
+this file teaches Numba that type; the second half is the network itself.
 
-Everything stands in this one file because Numba's cache looks at the date of the file of the
-function that it stores, and at no other.
+All of it is in one file, because Numba's cache checks only the date of the file of the function
+that it stores.
 
-In all signatures `stride` is the distance between two units of the same row, which is the size of
+In all signatures, `stride` is the distance between two units of the same row, which is the size of
 a full block, and `width` is the number of rows of the present block, a multiple of `LANES`.
 """
-# Numba's compiler sees these functions, and mypy only their Python shells.
+# Numba compiles these functions; mypy sees only their Python shells.
 # mypy: disable-error-code="no-untyped-call, call-arg, import-untyped, var-annotated"
 
 from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from inspect import signature
 from itertools import count
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.ir import IRBuilder as Builder
+from llvmlite.ir import Value
 from numba import njit, objmode, types
 from numba.core import cgutils
+from numba.core.base import BaseContext as Context
+from numba.core.datamodel.manager import DataModelManager
+from numba.core.dispatcher import Dispatcher
+from numba.core.typing.context import BaseContext as Typing
+from numba.core.typing.templates import Signature
 from numba.extending import intrinsic, models, overload, register_model
 from numba.np.unsafe.ndarray import to_fixed_tuple
-from numpy.typing import NDArray
+
+from localma._types import Array, Float32, Float64, Integers
 
 _LOGGER = logging.getLogger("localma")
 
 LANES = 16  # rows of one elementwise operation: two AVX2 registers, or one of AVX-512
 HALF = 8  # rows of one accumulator of `_add_outer`, which needs more of them
 
-# -- Lanes: a vector of float32, in LLVM's words -----------------------------------------------
+# -- Lanes: a vector of float32, in LLVM's terms -----------------------------------------------
 
 _FLOAT = ir.FloatType()
 _INT = ir.IntType(32)
 _FUSE = ("contract",)  # a product and a sum may become one instruction; nothing else may change
 _POINTER = types.CPointer(types.float32)
 _VOID, _INDEX = types.void, types.intp
+
+Pointer: TypeAlias = types.CPointer
+"""Address of float32 numbers, in compiled code."""
+
+Kind: TypeAlias = types.Type
+"""Type of an argument of an intrinsic."""
+
+TileKind: TypeAlias = types.UniTuple
+
+Values: TypeAlias = list[Value]
+Intrinsic: TypeAlias = tuple[Signature, Callable[[Context, Builder, Signature, Values], Value]]
+"""Signature of an intrinsic, and the function that emits its instructions."""
+
+_intrinsic: Callable[[Callable[..., Intrinsic]], Callable[..., Any]] = intrinsic
 
 
 class Lanes(types.Type):
@@ -60,101 +82,101 @@ class Lanes(types.Type):
 
 @register_model(Lanes)
 class _LanesModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, lanes: Lanes) -> None:
+    def __init__(self, manager: DataModelManager, lanes: Lanes) -> None:
         super().__init__(manager, lanes, ir.VectorType(_FLOAT, lanes.width))
 
 
 _LANES, _HALF = Lanes(LANES), Lanes(HALF)
 
 
-def _address(builder: Any, pointer: Any, index: Any, width: int = 1) -> Any:
-    target = ir.VectorType(_FLOAT, width) if width > 1 else _FLOAT
+def _address(builder: Builder, pointer: Value, index: Value, width: int = 1) -> Value:
+    target = _FLOAT
+    if width > 1:
+        target = ir.VectorType(_FLOAT, width)
     return builder.bitcast(builder.gep(pointer, [index]), target.as_pointer())
 
 
-def _read(builder: Any, pointer: Any, index: Any, width: int) -> Any:
+def _read(builder: Builder, pointer: Value, index: Value, width: int) -> Value:
     return builder.load(_address(builder, pointer, index, width), align=4)
 
 
-def _shuffle(builder: Any, first: Any, second: Any, picks: list[int]) -> Any:
-    return builder.shuffle_vector(
-        first, second, ir.Constant(ir.VectorType(_INT, len(picks)), picks)
-    )
+def _shuffle(builder: Builder, left: Value, right: Value, picks: list[int]) -> Value:
+    return builder.shuffle_vector(left, right, ir.Constant(ir.VectorType(_INT, len(picks)), picks))
 
 
-def _spread(builder: Any, scalar: Any) -> Any:
+def _spread(builder: Builder, scalar: Value) -> Value:
     vector = ir.Constant(ir.VectorType(_FLOAT, LANES), ir.Undefined)
     return _shuffle(builder, builder.insert_element(vector, scalar, _INT(0)), vector, [0] * LANES)
 
 
-def _constant(like: Any, number: float) -> Any:
+def _constant(like: Value, number: float) -> Value:
     return ir.Constant(like.type, [number] * like.type.count)
 
 
-def _multiply_add(builder: Any, first: Any, second: Any, third: Any) -> Any:
-    return builder.fadd(builder.fmul(first, second, flags=_FUSE), third, flags=_FUSE)
+def _multiply_add(builder: Builder, left: Value, right: Value, added: Value) -> Value:
+    return builder.fadd(builder.fmul(left, right, flags=_FUSE), added, flags=_FUSE)
 
 
-def _larger(builder: Any, first: Any, second: Any) -> Any:
-    return builder.select(builder.fcmp_ordered(">", first, second), first, second)
+def _larger(builder: Builder, left: Value, right: Value) -> Value:
+    return builder.select(builder.fcmp_ordered(">", left, right), left, right)
 
 
-@intrinsic
-def pointer(typing: Any, array: Any) -> Any:
+@_intrinsic
+def pointer(typing: Typing, array: Kind) -> Intrinsic:
     """Address of an array's data; it counts no references, so the caller must keep the array."""
 
-    def emit(context: Any, builder: Any, _: Any, args: Any) -> Any:
+    def emit(context: Context, builder: Builder, _: Signature, args: Values) -> Value:
         return context.make_array(array)(context, builder, args[0]).data
 
     return _POINTER(array), emit
 
 
-@intrinsic
-def load(typing: Any, source: Any, index: Any) -> Any:
+@_intrinsic
+def load(typing: Typing, source: Kind, index: Kind) -> Intrinsic:
     """Read the lanes ``source[index : index + LANES]``."""
 
-    def emit(_: Any, builder: Any, __: Any, args: Any) -> Any:
+    def emit(_: Context, builder: Builder, __: Signature, args: Values) -> Value:
         return _read(builder, *args, LANES)
 
     return _LANES(_POINTER, _INDEX), emit
 
 
-@intrinsic
-def store(typing: Any, target: Any, index: Any, lanes: Any) -> Any:
+@_intrinsic
+def store(typing: Typing, target: Kind, index: Kind, lanes: Kind) -> Intrinsic:
     """Write the lanes ``target[index : index + LANES]``."""
 
-    def emit(context: Any, builder: Any, _: Any, args: Any) -> Any:
+    def emit(context: Context, builder: Builder, _: Signature, args: Values) -> Value:
         builder.store(args[2], _address(builder, *args[:2], LANES), align=4)
         return context.get_dummy_value()
 
     return _VOID(_POINTER, _INDEX, _LANES), emit
 
 
-@intrinsic
-def fill(typing: Any, number: Any) -> Any:
+@_intrinsic
+def fill(typing: Typing, number: Kind) -> Intrinsic:
     """Lanes that all hold one number."""
 
-    def emit(_: Any, builder: Any, __: Any, args: Any) -> Any:
+    def emit(_: Context, builder: Builder, __: Signature, args: Values) -> Value:
         return _spread(builder, args[0])
 
     return _LANES(types.float32), emit
 
 
-@intrinsic
-def maximum(typing: Any, first: Any, second: Any) -> Any:
+@_intrinsic
+def maximum(typing: Typing, left: Kind, right: Kind) -> Intrinsic:
     """Larger of two, lane by lane."""
 
-    def emit(_: Any, builder: Any, __: Any, args: Any) -> Any:
+    def emit(_: Context, builder: Builder, __: Signature, args: Values) -> Value:
         return _larger(builder, *args)
 
     return _LANES(_LANES, _LANES), emit
 
 
-@intrinsic
-def square_root(typing: Any, lanes: Any) -> Any:
+@_intrinsic
+def square_root(typing: Typing, lanes: Kind) -> Intrinsic:
     """Square root, lane by lane."""
 
-    def emit(_: Any, builder: Any, __: Any, args: Any) -> Any:
+    def emit(_: Context, builder: Builder, __: Signature, args: Values) -> Value:
         kind = ir.FunctionType(args[0].type, [args[0].type])
         root = cgutils.get_or_insert_function(builder.module, kind, f"llvm.sqrt.v{LANES}f32")
         return builder.call(root, args)
@@ -162,11 +184,11 @@ def square_root(typing: Any, lanes: Any) -> Any:
     return _LANES(_LANES), emit
 
 
-@intrinsic
-def lane_sum(typing: Any, lanes: Any) -> Any:
+@_intrinsic
+def lane_sum(typing: Typing, lanes: Kind) -> Intrinsic:
     """Sum over the lanes."""
 
-    def emit(_: Any, builder: Any, __: Any, args: Any) -> Any:
+    def emit(_: Context, builder: Builder, __: Signature, args: Values) -> Value:
         return _sums(builder, [args[0]])
 
     return types.float32(_LANES), emit
@@ -178,18 +200,18 @@ _EXP = (  # Cephes' polynomial for exp
 )
 
 
-@intrinsic
-def exponential(typing: Any, lanes: Any) -> Any:
+@_intrinsic
+def exponential(typing: Typing, lanes: Kind) -> Intrinsic:
     """``exp(x)`` for ``x <= 0``, below exp(-87) constant; relative error below 1e-6.
 
     ``exp(x) = 2^k exp(r)``, ``x = k log 2 + r``: the power goes straight into the exponent's bits.
     """
 
-    def emit(_: Any, builder: Any, __: Any, args: Any) -> Any:
+    def emit(_: Context, builder: Builder, __: Signature, args: Values) -> Value:
         bits = ir.VectorType(_INT, LANES)
         x = _larger(builder, args[0], _constant(args[0], -87.0))
-        near = _multiply_add(builder, x, _constant(x, 1.0 / np.log(2.0)), _constant(x, -0.5))
-        power = builder.fptosi(near, bits)
+        shifted = _multiply_add(builder, x, _constant(x, 1.0 / np.log(2.0)), _constant(x, -0.5))
+        power = builder.fptosi(shifted, bits)
         whole = builder.sitofp(power, x.type)
         r = _multiply_add(builder, whole, _constant(x, -np.log(2.0)), x)
         biased = builder.add(power, ir.Constant(bits, [127] * LANES))
@@ -199,7 +221,7 @@ def exponential(typing: Any, lanes: Any) -> Any:
     return _LANES(_LANES), emit
 
 
-def _polynomial(builder: Any, x: Any, coefficients: list[Any]) -> Any:
+def _polynomial(builder: Builder, x: Value, coefficients: Values) -> Value:
     """Estrin's scheme, whose chain of dependent products is shorter than Horner's."""
     while len(coefficients) > 1:
         pairs = zip(coefficients[::2], coefficients[1::2], strict=True)
@@ -208,20 +230,20 @@ def _polynomial(builder: Any, x: Any, coefficients: list[Any]) -> Any:
     return coefficients[0]
 
 
-def _define_operator(symbol: Callable[..., Any], instruction: str) -> None:
-    @intrinsic
-    def combine(typing: Any, first: Any, second: Any) -> Any:
-        def emit(_: Any, builder: Any, __: Any, args: Any) -> Any:
+def _define_operator(symbol: Callable[[Kind, Kind], Kind], instruction: str) -> None:
+    @_intrinsic
+    def combine(typing: Typing, left: Kind, right: Kind) -> Intrinsic:
+        def emit(_: Context, builder: Builder, __: Signature, args: Values) -> Value:
             return getattr(builder, instruction)(*args, flags=_FUSE)
 
         return _LANES(_LANES, _LANES), emit
 
     @overload(symbol)
-    def overloaded(first: Any, second: Any) -> Any:
-        def apply(first: Any, second: Any) -> Any:
-            return combine(first, second)
+    def overloaded(left: Kind, right: Kind) -> Callable[[Kind, Kind], Kind] | None:
+        def apply(left: Kind, right: Kind) -> Kind:
+            return combine(left, right)
 
-        return apply if isinstance(first, Lanes) and isinstance(second, Lanes) else None
+        return apply if isinstance(left, Lanes) and isinstance(right, Lanes) else None
 
 
 _define_operator(operator.add, "fadd")
@@ -236,28 +258,28 @@ _ONE, _TWO, _THREE, _FOUR = (0,), (0, 0), (0, 0, 0), (0, 0, 0, 0)
 _EIGHT, _TWELVE = 2 * _FOUR, 3 * _FOUR
 
 
-def _unpack(builder: Any, tile: Any) -> list[Any]:
+def _unpack(builder: Builder, tile: Value) -> Values:
     return [builder.extract_value(tile, i) for i in range(tile.type.count)]
 
 
-@intrinsic
-def zero_tile(typing: Any, size: Any) -> Any:
+@_intrinsic
+def zero_tile(typing: Typing, size: TileKind) -> Intrinsic:
     """Tile of half lanes, all zero."""
     tile = types.UniTuple(_HALF, size.count)
 
-    def emit(context: Any, builder: Any, _: Any, __: Any) -> Any:
+    def emit(context: Context, builder: Builder, _: Signature, __: Values) -> Value:
         zero = ir.Constant(ir.VectorType(_FLOAT, HALF), [0.0] * HALF)
         return context.make_tuple(builder, tile, [zero] * size.count)
 
     return tile(size), emit
 
 
-@intrinsic
-def spread_tile(typing: Any, size: Any, source: Any, index: Any, use: Any) -> Any:
+@_intrinsic
+def spread_tile(typing: Typing, size: TileKind, source: Kind, index: Kind, use: Kind) -> Intrinsic:
     """Tile whose lanes u all hold ``source[index + u]``, or zero unless `use`."""
     tile = types.UniTuple(_LANES, size.count)
 
-    def emit(context: Any, builder: Any, _: Any, args: Any) -> Any:
+    def emit(context: Context, builder: Builder, _: Signature, args: Values) -> Value:
         zero, lanes = ir.Constant(_FLOAT, 0.0), []
         for unit in range(size.count):
             at = builder.add(args[2], ir.Constant(args[2].type, unit))
@@ -268,11 +290,13 @@ def spread_tile(typing: Any, size: Any, source: Any, index: Any, use: Any) -> An
     return tile(size, _POINTER, _INDEX, types.boolean), emit
 
 
-@intrinsic
-def add_spread(typing: Any, tile: Any, lanes: Any, source: Any, index: Any, step: Any) -> Any:
+@_intrinsic
+def add_spread(
+    typing: Typing, tile: TileKind, lanes: Kind, source: Kind, index: Kind, step: Kind
+) -> Intrinsic:
     """``tile[u] += lanes * source[index + u * step]``."""
 
-    def emit(context: Any, builder: Any, _: Any, args: Any) -> Any:
+    def emit(context: Context, builder: Builder, _: Signature, args: Values) -> Value:
         sums, (x, weights, at, step_) = [], args[1:]
         for before in _unpack(builder, args[0]):
             weight = _spread(builder, _read(builder, weights, at, 1))
@@ -283,38 +307,42 @@ def add_spread(typing: Any, tile: Any, lanes: Any, source: Any, index: Any, step
     return tile(tile, _LANES, _POINTER, _INDEX, _INDEX), emit
 
 
-@intrinsic
-def add_products(typing: Any, tile: Any, rows: Any, units: Any, i: Any, j: Any, step: Any) -> Any:
+@_intrinsic
+def add_products(
+    typing: Typing, tile: TileKind, rows: TileKind, units: Kind, i: Kind, j: Kind, step: Kind
+) -> Intrinsic:
     """``tile[r, c] += units[i + r * step] * units[j + c * step]``, half lanes each."""
     n_rows = rows.count
 
-    def emit(context: Any, builder: Any, _: Any, args: Any) -> Any:
+    def emit(context: Context, builder: Builder, _: Signature, args: Values) -> Value:
         sums, (source, left, right, step_) = _unpack(builder, args[0]), args[2:]
         factors = []
         for _row in range(n_rows):
             factors.append(_read(builder, source, left, HALF))
             left = builder.add(left, step_)
         for column in range(len(sums) // n_rows):
-            other = _read(builder, source, right, HALF)
+            unit = _read(builder, source, right, HALF)
             right = builder.add(right, step_)
             for row, factor in enumerate(factors):
                 at = row * (len(sums) // n_rows) + column
-                sums[at] = _multiply_add(builder, factor, other, sums[at])
+                sums[at] = _multiply_add(builder, factor, unit, sums[at])
         return context.make_tuple(builder, tile, sums)
 
     return tile(tile, rows, _POINTER, _INDEX, _INDEX, _INDEX), emit
 
 
-@intrinsic
-def add_sums(typing: Any, tile: Any, rows: Any, target: Any, index: Any, step: Any) -> Any:
+@_intrinsic
+def add_sums(
+    typing: Typing, tile: TileKind, rows: TileKind, target: Kind, index: Kind, step: Kind
+) -> Intrinsic:
     """``target[index + r * step + c] += sum of the half lanes tile[r, c]``."""
     n_columns = tile.count // rows.count
 
-    def emit(context: Any, builder: Any, _: Any, args: Any) -> Any:
+    def emit(context: Context, builder: Builder, _: Signature, args: Values) -> Value:
         lanes, at = _unpack(builder, args[0]), args[3]
-        for first in range(0, len(lanes), n_columns):
+        for start in range(0, len(lanes), n_columns):
             address = _address(builder, args[2], at, n_columns)
-            total = _sums(builder, lanes[first : first + n_columns])
+            total = _sums(builder, lanes[start : start + n_columns])
             builder.store(builder.fadd(builder.load(address, align=4), total), address, align=4)
             at = builder.add(at, args[4])
         return context.get_dummy_value()
@@ -322,30 +350,33 @@ def add_sums(typing: Any, tile: Any, rows: Any, target: Any, index: Any, step: A
     return _VOID(tile, rows, _POINTER, _INDEX, _INDEX), emit
 
 
-def _sums(builder: Any, vectors: list[Any]) -> Any:
+def _sums(builder: Builder, vectors: Values) -> Value:
     """Sum over the lanes of each of 1 or 4 vectors: a scalar, or the vector of the four sums."""
     while vectors[0].type.count > 4:
         vectors = [_add_pairs(builder, v, v, v.type.count // 2, 1) for v in vectors]
     if len(vectors) == 4:
-        first, second, third, fourth = vectors
-        low = _add_pairs(builder, first, second, 4, 2)
-        return _add_pairs(builder, low, _add_pairs(builder, third, fourth, 4, 2), 4, 2)
-    two = _add_pairs(builder, vectors[0], vectors[0], 2, 1)
-    return builder.fadd(*(builder.extract_element(two, _INT(i)) for i in range(2)))
+        low, high = (_add_pairs(builder, *vectors[i : i + 2], 4, 2) for i in (0, 2))
+        return _add_pairs(builder, low, high, 4, 2)
+    pair = _add_pairs(builder, vectors[0], vectors[0], 2, 1)
+    return builder.fadd(*(builder.extract_element(pair, _INT(i)) for i in range(2)))
 
 
-def _add_pairs(builder: Any, first: Any, second: Any, count: int, step: int) -> Any:
+def _add_pairs(builder: Builder, left: Value, right: Value, count: int, step: int) -> Value:
     """Add lanes of two vectors laid end to end: neighbours (step 2), or halves of one (step 1)."""
-    left = [i * step for i in range(count)]
-    right = [i + (1 if step == 2 else count) for i in left]
+    picks = [i * step for i in range(count)]
+    partners = [i + {1: count, 2: 1}[step] for i in picks]
     return builder.fadd(
-        _shuffle(builder, first, second, left), _shuffle(builder, first, second, right)
+        _shuffle(builder, left, right, picks), _shuffle(builder, left, right, partners)
     )
 
 
-def _define_store(finish: Callable[..., Any], doc: str) -> Any:
-    def store_tile(typing: Any, tile: Any, target: Any, index: Any, step: Any, leak: Any) -> Any:
-        def emit(context: Any, builder: Any, _: Any, args: Any) -> Any:
+def _define_store(
+    finish: Callable[[Builder, Value, Value, Value], Value], doc: str
+) -> Callable[..., None]:
+    def store_tile(
+        typing: Typing, tile: TileKind, target: Kind, index: Kind, step: Kind, leak: Kind
+    ) -> Intrinsic:
+        def emit(context: Context, builder: Builder, _: Signature, args: Values) -> Value:
             at, slope = args[2], _spread(builder, args[4])
             for lanes in _unpack(builder, args[0]):
                 address = _address(builder, args[1], at, LANES)
@@ -356,14 +387,14 @@ def _define_store(finish: Callable[..., Any], doc: str) -> Any:
         return _VOID(tile, _POINTER, _INDEX, _INDEX, types.float32), emit
 
     store_tile.__doc__ = doc
-    return intrinsic(store_tile)
+    return _intrinsic(store_tile)
 
 
-def _rectified(builder: Any, lanes: Any, leak: Any, address: Any) -> Any:
+def _rectified(builder: Builder, lanes: Value, leak: Value, address: Value) -> Value:
     return _larger(builder, lanes, builder.fmul(lanes, leak))
 
 
-def _where_active(builder: Any, lanes: Any, leak: Any, address: Any) -> Any:
+def _where_active(builder: Builder, lanes: Value, leak: Value, address: Value) -> Value:
     before = builder.load(address, align=4)
     active = builder.fcmp_ordered(">", before, _constant(before, 0.0))
     return builder.select(active, lanes, builder.fmul(lanes, leak))
@@ -376,43 +407,52 @@ store_where_active = _define_store(
 )
 
 # -- The network -------------------------------------------------------------------------------
-# Only the entries carry a signature and are cached; what they call is compiled with them. Calls
-# pass no literal integers where that would compile the same function twice.
+# Only the entries have a signature and are cached; the functions that they call are compiled with
+# them. Literal integers as arguments would compile the same function twice.
 
-_COMMON: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-_INNER: Any = {"no_cpython_wrapper": True, **_COMMON}
+_COMMON: Mapping[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_INNER: Mapping[str, Any] = {"no_cpython_wrapper": True, **_COMMON}
 _F = types.float32[::1]
 
+Size: TypeAlias = tuple[int, ...]
+"""A tuple whose length is the size of a tile."""
 
-def _read_only(kind: Any, ndim: int) -> Any:
-    """Contiguous arrays that need not be writable: models may lie in mapped memory."""
+Block: TypeAlias = Callable[[Float32, Float32, Float32, float, float, Float64], None]
+"""The derivative of a loss, as `derivative_type` describes it."""
+
+
+def _read_only(kind: Kind, ndim: int) -> types.Array:
+    """Contiguous arrays that need not be writable: a model may lie in mapped memory."""
     return types.Array(kind, ndim, "C", readonly=True)
 
 
 _D = types.float64[::1]
 derivative_type = types.FunctionType(_VOID(_F, _F, _F, types.float64, types.float64, _D))
-"""A loss, for the kernel: it fills ``slope = factor * derivative(unit * y, unit * mixture)``.
+"""A loss for the kernel: it fills ``slope = factor * derivative(unit * y, unit * mixture)``.
 
-Its arguments are y, mixture, slope, unit, factor and the parameters of the loss; a block at once.
-Targets and predictions are packed in a unit that suits their size, and only the derivative sees
-them in their own, in double precision: so the unit of the target can be any.
+Its arguments are y, mixture, slope, unit, factor and the parameters of the loss, for a whole block.
+Targets and predictions are packed in a unit that suits their size. Only the derivative receives
+them in the user's unit, in double precision, so that the target may have any unit.
 
-A first-class function, since a jitted function as an argument would never hit the cache on disk.
+It is a first-class function, since a jitted function as an argument would never hit the cache on
+disk.
 """
 
 
-def _define_product(store_tile: Any, adjacent: bool, biased: bool) -> Any:
+def _define_product(
+    store_tile: Callable[..., None], *, adjacent: bool, biased: bool
+) -> Callable[..., None]:
     """Make ``units[target + j] = bias_j + sum_k weight_kj units[source + k]`` for one use.
 
-    adjacent : weights of neighbouring outputs j stand side by side, and `step` leads from k to
-        k + 1; otherwise those of neighbouring k do, and `step` leads from j to j + 1.
-    biased : whether there are biases; without, `bias` is not read.
+    adjacent : whether weights of neighbouring outputs j are adjacent in memory, and `step` is the
+        distance from k to k + 1; otherwise those of neighbouring k are, and it is from j to j + 1.
+    biased : whether there are biases; if not, `bias` is not read.
     """
 
     @njit(inline="always", **_INNER)
     def fill_tile(
-        size: Any, theta: Any, at: Any, bias: Any, n_sum: Any, step: Any,
-        units: Any, source: Any, target: Any, stride: Any, width: Any, leak: Any,
+        size: Size, theta: Pointer, at: int, bias: int, n_sum: int, step: int, units: Pointer,
+        source: int, target: int, stride: int, width: int, leak: float,
     ) -> None:  # fmt: skip
         for row in range(0, width, LANES):
             tile = spread_tile(size, theta, bias, biased)
@@ -425,8 +465,8 @@ def _define_product(store_tile: Any, adjacent: bool, biased: bool) -> Any:
 
     @njit(**_INNER)
     def product(
-        theta: Any, start: Any, bias: Any, n_sum: Any, n_out: Any, step: Any,
-        units: Any, source: Any, target: Any, stride: Any, width: Any, leak: Any,
+        theta: Pointer, start: int, bias: int, n_sum: int, n_out: int, step: int, units: Pointer,
+        source: int, target: int, stride: int, width: int, leak: float,
     ) -> None:  # fmt: skip
         for j in range(0, n_out, 4):
             at, b, to = start + (j if adjacent else j * step), bias + j, target + j * stride
@@ -450,8 +490,8 @@ _hidden_backward = _define_product(store_where_active, adjacent=False, biased=Fa
 
 @njit(inline="always", **_INNER)
 def _outer_strip(
-    size: Any, rows: Any, units: Any, left: Any, right: Any, n_right: Any, gradient: Any, at: Any,
-    stride: Any, width: Any,
+    size: Size, rows: Size, units: Pointer, left: int, right: int, n_right: int, gradient: Pointer,
+    at: int, stride: int, width: int,
 ) -> None:  # fmt: skip
     whole = n_right // 4 * 4
     for j in range(0, whole, 4):
@@ -468,8 +508,8 @@ def _outer_strip(
 
 @njit(**_INNER)
 def _add_outer(
-    units: Any, left: Any, n_left: Any, right: Any, n_right: Any, gradient: Any, start: Any,
-    stride: Any, width: Any,
+    units: Pointer, left: int, n_left: int, right: int, n_right: int, gradient: Pointer,
+    start: int, stride: int, width: int,
 ) -> None:  # fmt: skip
     """``gradient[start + i n_right + j] += sum over rows of units[left + i] units[right + j]``."""
     for i in range(0, n_left, 3):
@@ -482,15 +522,17 @@ def _add_outer(
             _outer_strip(_FOUR, _ONE, units, a, right, n_right, gradient, at, stride, width)
 
 
-# Of a layer with a inputs and b outputs the parameters are a x b weights, then b biases. Hidden
-# layers have their weights as (a, b), the output layer as (b, a): the side that is more often a
-# multiple of a tile is contiguous. After the units of each layer stands a row of ones, with which
-# the gradient of the biases is one more row of that of the weights.
+# The parameters of a layer with a inputs and b outputs are a x b weights, then b biases. Weights of
+# hidden layers are (a, b), those of the output layer (b, a): the side that is more often a multiple
+# of a tile is contiguous. A row of ones follows the units of each layer. It makes the gradient of
+# the biases one more row of that of the weights.
 
 
 @njit(inline="always", **_INNER)
-def _forward(theta: Any, sizes: Any, units: Any, stride: Any, width: Any, leak: Any) -> Any:
-    """All layers, from the inputs at the front of `units`; returns where the logits stand."""
+def _forward(
+    theta: Pointer, sizes: Integers, units: Pointer, stride: int, width: int, leak: float
+) -> np.intp:
+    """All layers, from the inputs at the front of `units`; returns the position of the logits."""
     at, source = np.intp(0), np.intp(0)
     for layer in range(sizes.size - 1):
         a, b = sizes[layer], sizes[layer + 1]
@@ -505,8 +547,8 @@ def _forward(theta: Any, sizes: Any, units: Any, stride: Any, width: Any, leak: 
 
 @njit(inline="always", **_INNER)
 def _backward(
-    theta: Any, sizes: Any, units: Any, logits: Any, gradient: Any, stride: Any, width: Any,
-    leak: Any,
+    theta: Pointer, sizes: Integers, units: Pointer, logits: int, gradient: Pointer, stride: int,
+    width: int, leak: float,
 ) -> None:  # fmt: skip
     """Add a block's gradient, from that of the logits; it overwrites the units on its way down."""
     at, target = np.intp(0), logits
@@ -528,32 +570,31 @@ def _backward(
         target = source
 
 
-# Behind the units of the output layer, the logits, the workspace holds what one block needs
-# besides: a row of inverse sums and a row per candidate for the damping by the bound, at the
-# distance `stride`, then the mixture and the slopes, a row per output each, at the distance `width`
-# as the loss takes them.
+# After the units of the output layer, the logits, the workspace has more rows for one block: the
+# inverse sums, and the damping by the bound for each candidate, at the distance `stride`; then the
+# mixture and the slopes of each output, at the distance `width` that the loss expects.
 
 
 @njit(**_INNER)
 def _bound_logits(
-    units: Any, logits: Any, n_candidates: Any, bound: Any, stride: Any, width: Any
+    units: Pointer, logits: int, n_candidates: int, bound: float, stride: int, width: int
 ) -> None:
     """``g -> B tanh(g / B)``, whose derivative ``1 - tanh^2`` is the damping."""
-    zero, one, two = fill(np.float32(0)), fill(np.float32(1)), fill(np.float32(2))
+    zero, unity, double = fill(np.float32(0)), fill(np.float32(1)), fill(np.float32(2))
     damping = logits + (n_candidates + 1) * stride
     for m in range(n_candidates):
         for row in range(m * stride, m * stride + width, LANES):
             g = load(units, logits + row) / fill(bound)
             size = maximum(g, zero - g)
             sign = g / maximum(size, fill(np.float32(1e-30)))
-            e = exponential(zero - two * size)
-            short = two * e / (one + e)  # 1 - tanh |g|
-            store(units, logits + row, fill(bound) * sign * (one - short))
-            store(units, damping + row, short * (two - short))
+            e = exponential(zero - double * size)
+            short = double * e / (unity + e)  # 1 - tanh |g|
+            store(units, logits + row, fill(bound) * sign * (unity - short))
+            store(units, damping + row, short * (double - short))
 
 
 @njit(**_INNER)
-def _exponentiate(units: Any, logits: Any, n_candidates: Any, stride: Any, width: Any) -> None:
+def _exponentiate(units: Pointer, logits: int, n_candidates: int, stride: int, width: int) -> None:
     """``logits <- exp(g - max g)``, and their inverse sums; the weights are the products."""
     inverse = logits + n_candidates * stride
     for row in range(0, width, LANES):
@@ -574,8 +615,8 @@ def _exponentiate(units: Any, logits: Any, n_candidates: Any, stride: Any, width
 
 @njit(**_INNER)
 def _mix(
-    units: Any, logits: Any, mixture: Any, P: Any, start: Any, n_candidates: Any, n_outputs: Any,
-    stride: Any, width: Any,
+    units: Pointer, logits: int, mixture: int, P: Pointer, start: int, n_candidates: int,
+    n_outputs: int, stride: int, width: int,
 ) -> None:  # fmt: skip
     """``mixture_k = sum_m w_m P_mk``."""
     inverse = logits + n_candidates * stride
@@ -590,13 +631,13 @@ def _mix(
 
 @njit(**_INNER)
 def _unmix(
-    units: Any, logits: Any, mixture: Any, P: Any, start: Any, weight: Any, first: Any,
-    n_candidates: Any, n_outputs: Any, stride: Any, width: Any,
+    units: Pointer, logits: int, mixture: int, P: Pointer, start: int, weight: Pointer,
+    origin: int, n_candidates: int, n_outputs: int, stride: int, width: int,
 ) -> None:  # fmt: skip
     """``dL/dg_m = w_m (sum_k s_k P_mk - sum_k s_k mixture_k)``, with s the weighted slopes."""
     inverse, slope = logits + n_candidates * stride, mixture + n_outputs * width
     for row in range(0, width, LANES):
-        scale = load(weight, first + row) * load(units, inverse + row)
+        scale = load(weight, origin + row) * load(units, inverse + row)
         level = fill(np.float32(0))
         for output in range(n_outputs):
             at = output * width + row
@@ -615,7 +656,7 @@ def _unmix(
 
 
 @njit(**_INNER)
-def _damp(units: Any, logits: Any, n_candidates: Any, stride: Any, width: Any) -> None:
+def _damp(units: Pointer, logits: int, n_candidates: int, stride: int, width: int) -> None:
     damping = logits + (n_candidates + 1) * stride
     for m in range(n_candidates):
         for row in range(m * stride, m * stride + width, LANES):
@@ -624,9 +665,9 @@ def _damp(units: Any, logits: Any, n_candidates: Any, stride: Any, width: Any) -
 
 @njit(**_INNER)
 def _adam(
-    theta: Any, gradient: Any, decay: Any, mean: Any, square: Any, size: Any, rate: Any,
-    first_correction: Any, second_correction: Any,
-) -> Any:  # fmt: skip
+    theta: Pointer, gradient: Pointer, decay: Pointer, mean: Pointer, square: Pointer, size: int,
+    rate: float, first_correction: float, second_correction: float,
+) -> float:  # fmt: skip
     """One step of Adam; returns the squared norm of the gradient with its decay."""
     step = fill(np.float32(rate / first_correction))
     unbias = fill(np.float32(1.0 / np.sqrt(second_correction)))
@@ -646,14 +687,14 @@ def _adam(
 # -- Entries -----------------------------------------------------------------------------------
 
 
-def _entry(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+def _entry(signature: Signature) -> Callable[[Callable[..., int | None]], Dispatcher]:
     """Compile a function for one signature, and keep it in Numba's cache on disk if there is one.
 
-    Numba gives up if no folder can be written, if the disk is full, or if its files are damaged.
-    Predictions must work all the same, so the function is then compiled for this process alone.
+    Numba fails if no folder can be written, if the disk is full, or if its files are damaged.
+    Predictions must still work, so the function is then compiled for this process only.
     """
 
-    def compile_entry(function: Callable[..., Any]) -> Any:
+    def compile_entry(function: Callable[..., int | None]) -> Dispatcher:
         try:
             return njit(signature, cache=True, **_COMMON)(function)
         except Exception as error:
@@ -668,7 +709,7 @@ def _entry(signature: Any) -> Callable[[Callable[..., Any]], Any]:
 def _warn_of_no_cache(reason: str) -> None:
     """Log one message for all entries that fail for the same reason."""
     _LOGGER.warning(
-        "localma cannot use Numba's cache (%s). Every process compiles the kernel anew, which "
+        "localma cannot use Numba's cache (%s). Every process compiles the kernel again, which "
         "takes seconds. Set NUMBA_CACHE_DIR to a folder that this process may write to.",
         reason,
     )
@@ -676,29 +717,29 @@ def _warn_of_no_cache(reason: str) -> None:
 
 @njit(inline="always", **_INNER)
 def _add_block(
-    X: Any, P: Any, y: Any, weight: Any, first: Any, stride: Any, width: Any, n_outputs: Any,
-    sizes: Any, theta: Any, gradient: Any, bound: Any, leak: Any, derivative: Any, unit: Any,
-    factor: Any, parameters: Any, workspace: Any,
+    X: Float32, P: Float32, y: Float32, weight: Float32, origin: int, stride: int, width: int,
+    n_outputs: int, sizes: Integers, theta: Float32, gradient: Float32, bound: float, leak: float,
+    derivative: Block, unit: float, factor: float, parameters: Float64, workspace: Float32,
 ) -> None:  # fmt: skip
-    """Add the gradient of the rows ``first : first + width``."""
+    """Add the gradient of the rows ``origin : origin + width``."""
     n_inputs, n_candidates = sizes[0], sizes[-1]
     units = pointer(workspace)
     for k in range(n_inputs):
         for row in range(0, width, LANES):
-            x = load(pointer(X), first * n_inputs + k * width + row)
+            x = load(pointer(X), origin * n_inputs + k * width + row)
             store(units, k * stride + row, x)
     logits = _forward(pointer(theta), sizes, units, stride, width, leak)
     if bound > 0:
         _bound_logits(units, logits, n_candidates, bound, stride, width)
     _exponentiate(units, logits, n_candidates, stride, width)
-    mixture, start = logits + (2 * n_candidates + 1) * stride, first * n_candidates * n_outputs
+    mixture, start = logits + (2 * n_candidates + 1) * stride, origin * n_candidates * n_outputs
     _mix(units, logits, mixture, pointer(P), start, n_candidates, n_outputs, stride, width)
     slope, size = mixture + n_outputs * width, n_outputs * width
-    targets = y[first * n_outputs : (first + width) * n_outputs]
+    targets = y[origin * n_outputs : (origin + width) * n_outputs]
     mixed, slopes = workspace[mixture : mixture + size], workspace[slope : slope + size]
     derivative(targets, mixed, slopes, unit, factor, parameters)
     _unmix(
-        units, logits, mixture, pointer(P), start, pointer(weight), first, n_candidates, n_outputs,
+        units, logits, mixture, pointer(P), start, pointer(weight), origin, n_candidates, n_outputs,
         stride, width,
     )  # fmt: skip
     if bound > 0:
@@ -707,7 +748,7 @@ def _add_block(
 
 
 @njit(**_INNER)
-def _scale(numbers: Any, size: Any, factor: Any) -> None:
+def _scale(numbers: Pointer, size: int, factor: float) -> None:
     for i in range(0, size, LANES):
         store(numbers, i, load(numbers, i) * fill(factor))
 
@@ -720,11 +761,12 @@ def _scale(numbers: Any, size: Any, factor: Any) -> None:
     )
 )  # fmt: skip
 def train(
-    X: Any, P: Any, y: Any, weight: Any, block: Any, n_outputs: Any, sizes: Any, theta: Any,
-    gradient: Any, moments: Any, decay: Any, rates: Any, bound: Any, leak: Any, tolerance: Any,
-    derivative: Any, unit: Any, factor: Any, parameters: Any, workspace: Any, order: Any,
-    batches: Any, whole: Any, powers: Any,
-) -> Any:  # fmt: skip
+    X: Float32, P: Float32, y: Float32, weight: Float32, block: int, n_outputs: int,
+    sizes: Integers, theta: Float32, gradient: Float32, moments: Float32, decay: Float32,
+    rates: Float32, bound: float, leak: float, tolerance: float, derivative: Block, unit: float,
+    factor: float, parameters: Float64, workspace: Float32, order: Integers, batches: int,
+    whole: float, powers: Float64,
+) -> int:  # fmt: skip
     """Train one network by Adam over batches of blocks; returns the number of steps taken.
 
     Parameters
@@ -734,30 +776,30 @@ def train(
     n_outputs : K.
     sizes : (D + 1,) number of inputs, of the units of each hidden layer, of candidates.
     theta : parameters, overwritten; padded with zeros to a multiple of `LANES`, as are
-        `gradient` (receives the last gradient of the mean loss), `decay` (what the gradient gets
-        per unit of each parameter) and, twice as long, `moments` (zeros at the start).
+        `gradient` (receives the last gradient of the mean loss), `decay` (its product with the
+        parameters is added to the gradient) and, twice as long, `moments` (zeros at the start).
     rates : (n_steps,) learning rate of each step.
-    bound : bound on the logits, or 0 for none.
+    bound : bound on the logits; 0 for no bound.
     leak : slope of the hidden units below zero: 0 is ReLU, 1 the identity.
     tolerance : training ends when the norm of the gradient with its decay is below it.
-    derivative, unit, factor, parameters : of the loss; see `derivative_type`. P and y are in the
+    derivative, unit, factor, parameters : the loss; see `derivative_type`. P and y are in the
         unit.
-    workspace : ones, for the units, and for what stands behind them.
-    order, batches : numbers of the blocks in the order in which they are met, cut into so many
-        batches of as many blocks, one a step; after the last comes the first again.
-    whole : the gradient of a batch is multiplied by ``whole / rows of the batch``, to be that of a
-        mean whatever share of the rows it has.
+    workspace : ones, for the units and the further rows of a block.
+    order, batches : numbers of the blocks in the order of their use, cut into `batches` equal
+        batches, one per step; the first batch follows the last.
+    whole : the gradient of a batch is multiplied by ``whole / rows of the batch``, so that it is
+        that of a mean.
     powers : (2,) Adam's decay rates to the power of the steps so far; ones at the start.
     """
     for step in range(rates.size):
         gradient[:] = 0
         batch, rows = step % batches, 0
-        for place in range(batch * order.size // batches, (batch + 1) * order.size // batches):
-            first = order[place] * block
-            width = min(block, weight.size - first)
+        for i in range(batch * order.size // batches, (batch + 1) * order.size // batches):
+            start = order[i] * block
+            width = min(block, weight.size - start)
             rows += width
             _add_block(
-                X, P, y, weight, first, block, width, n_outputs, sizes, theta, gradient, bound,
+                X, P, y, weight, start, block, width, n_outputs, sizes, theta, gradient, bound,
                 leak, derivative, unit, factor, parameters, workspace,
             )  # fmt: skip
         _scale(pointer(gradient), theta.size, np.float32(whole / rows))
@@ -778,19 +820,26 @@ def train(
 
 @njit(**_INNER)
 def _standardise(
-    X: Any, first: Any, count: Any, mean: Any, scale: Any, inputs: Any, stride: Any, width: Any
+    X: Float64,
+    origin: int,
+    count: int,
+    mean: Float64,
+    scale: Float64,
+    inputs: Float32,
+    stride: int,
+    width: int,
 ) -> None:
-    """Inputs of a block, cut at 1e9, beyond which float32 could overflow in a deep network."""
+    """Standardise a block, clipped at 1e9: beyond, float32 could overflow in a deep network."""
     for k in range(X.shape[1]):
         for row in range(count):
-            x = (X[first + row, k] - mean[k]) / scale[k]
+            x = (X[origin + row, k] - mean[k]) / scale[k]
             inputs[k * stride + row] = min(max(x, -1e9), 1e9)
         for row in range(count, width):
             inputs[k * stride + row] = 0
 
 
 @njit(**_INNER)
-def _add_weights(workspace: Any, logits: Any, share: Any, mixed: Any, count: Any) -> None:
+def _add_weights(workspace: Float32, logits: int, share: float, mixed: Float64, count: int) -> None:
     """``mixed_m += share w_m``, in double precision, from exponentials and their inverse sums."""
     n_candidates, stride = mixed.shape
     inverse = workspace[logits + n_candidates * stride :]
@@ -801,8 +850,8 @@ def _add_weights(workspace: Any, logits: Any, share: Any, mixed: Any, count: Any
 
 
 @njit(**_INNER)
-def _normalise(mixed: Any, totals: Any, count: Any) -> None:
-    """Let the weights of each row sum to one; rows innermost, and one division a row."""
+def _normalise(mixed: Float64, totals: Float64, count: int) -> None:
+    """Divide the weights of each row by their sum; rows are innermost, with one division each."""
     totals[:count] = 0.0
     for m in range(mixed.shape[0]):
         weights = mixed[m]
@@ -817,8 +866,8 @@ def _normalise(mixed: Any, totals: Any, count: Any) -> None:
 
 
 @njit(**_INNER)
-def _support(X: Any, row: Any, box: Any, power: Any) -> Any:
-    """``exp(-u^power)``, u the largest excess over the sides of the box, in reaches of theirs."""
+def _support(X: Float64, row: int, box: Float64, power: float) -> float:
+    """``exp(-u^power)``, u the largest excess over a side of the box, relative to its reach."""
     largest = 0.0
     for k in range(X.shape[1]):
         x = X[row, k]
@@ -827,14 +876,14 @@ def _support(X: Any, row: Any, box: Any, power: Any) -> Any:
 
 
 @njit(**_INNER)
-def _fade(mixed: Any, row: Any, share: Any, towards: Any, floor: Any) -> None:
-    """``softmax(share log w + (1 - share) log w_global)``; see `Support.fade`."""
+def _fade(mixed: Float64, row: int, share: float, towards: Float64, floor: float) -> None:
+    """``softmax(share log w + (1 - share) log w_global)``; see `Fading`."""
     n_candidates, top, total = mixed.shape[0], -np.inf, 0.0
-    part = floor * share
+    equal = floor * share
     for m in range(n_candidates):
-        anchor = (1.0 - part) * towards[m] + part / n_candidates
-        own = np.log(max(mixed[m, row], _TINY))
-        mixed[m, row] = share * own + (1.0 - share) * np.log(anchor)
+        anchor = (1.0 - equal) * towards[m] + equal / n_candidates
+        local = np.log(max(mixed[m, row], _TINY))
+        mixed[m, row] = share * local + (1.0 - share) * np.log(anchor)
         top = max(top, mixed[m, row])
     for m in range(n_candidates):
         mixed[m, row] = np.exp(mixed[m, row] - top)
@@ -844,18 +893,18 @@ def _fade(mixed: Any, row: Any, share: Any, towards: Any, floor: Any) -> None:
 
 
 @njit(**_INNER)
-def _write(mixed: Any, first: Any, count: Any, P: Any, out: Any) -> None:
-    """Weights of the rows, or where there are predictions their average."""
+def _write(mixed: Float64, origin: int, count: int, P: Float64, out: Float64) -> None:
+    """Write the weights of the rows, or the average of predictions if there are any."""
     for row in range(count):
         if P.shape[0] == 0:
             for m in range(mixed.shape[0]):
-                out[first + row, m] = mixed[m, row]
+                out[origin + row, m] = mixed[m, row]
             continue
         for k in range(P.shape[2]):
-            out[first + row, k] = 0.0
+            out[origin + row, k] = 0.0
         for m in range(mixed.shape[0]):
             for k in range(P.shape[2]):
-                out[first + row, k] += mixed[m, row] * P[first + row, m, k]
+                out[origin + row, k] += mixed[m, row] * P[origin + row, m, k]
 
 
 _TINY = float(np.finfo(np.float64).tiny)
@@ -871,32 +920,33 @@ _NUMBERS, _TABLE = _read_only(types.float64, 1), _read_only(types.float64, 2)
     )
 )  # fmt: skip
 def evaluate(
-    X: Any, standards: Any, networks: Any, sizes: Any, settings: Any, thetas: Any, constant: Any,
-    box: Any, power: Any, towards: Any, floor: Any, workspace: Any, buffer: Any, P: Any, out: Any,
+    X: Float64, standards: Float64, networks: Integers, sizes: Integers, settings: Float64,
+    thetas: Float32, constant: Float64, box: Float64, power: float, towards: Float64, floor: float,
+    workspace: Float32, buffer: Float64, P: Float64, out: Float64,
 ) -> None:  # fmt: skip
-    """Average networks with fixed shares, fade away from the sample, average predictions: a block.
+    """Average networks with fixed shares, fade outside the sample, and average predictions.
 
     Parameters
     ----------
     X : (n, p) inputs.
     standards : (S, 2, p) means and scales by which networks standardise their inputs.
-    networks : (G, 4) of each network its standard, where its sizes begin and end in `sizes`, and
-        where its parameters begin in `thetas`.
-    settings : (G, 3) share, leak and bound of each network; a bound of 0 is none.
-    constant : (M,) the part of the weights that is the same for every row.
-    box : (4, p) low and high ends of the sample, and one over how far the support reaches beyond
-        each; of no rows where nothing fades.
-    power, towards, floor : how abruptly the support falls, (M,) the weights far from the sample,
-        and the part of equal weights in them where there is some support left.
-    workspace, buffer : room for the units and, (M + 1, block), for the weights of a block of rows
-        and their sums.
-    P : (n, M, K) predictions, or none if the weights are asked for.
+    networks : (G, 4) for each network the index of its standard, begin and end of its sizes in
+        `sizes`, and begin of its parameters in `thetas`.
+    settings : (G, 3) share, leak and bound of each network; a bound of 0 means no bound.
+    constant : (M,) constant weights, which are added to those of the networks.
+    box : (4, p) low and high ends of the sample, and one over the reach of the support beyond
+        each; no rows if weights do not fade.
+    power, towards, floor : exponent of the support, (M,) the weights far from the sample, and the
+        share of equal weights in them in rows with some support.
+    workspace, buffer : memory for the units and, (M + 1, block), for the weights of a block of
+        rows and their sums.
+    P : (n, M, K) predictions; no rows to get the weights.
     out : (n, K) the average of the predictions, or (n, M) the weights.
     """
     units, n_candidates, block = pointer(workspace), constant.size, buffer.shape[1]
     mixed = buffer[:n_candidates]
-    for first in range(0, X.shape[0], block):
-        count = min(block, X.shape[0] - first)
+    for origin in range(0, X.shape[0], block):
+        count = min(block, X.shape[0] - origin)
         width = (count + LANES - 1) // LANES * LANES
         for m in range(n_candidates):
             mixed[m, :count] = constant[m]
@@ -905,7 +955,7 @@ def evaluate(
             if networks[g, 0] != standard:
                 standard = networks[g, 0]
                 mean, scale = standards[standard, 0], standards[standard, 1]
-                _standardise(X, first, count, mean, scale, workspace, block, width)
+                _standardise(X, origin, count, mean, scale, workspace, block, width)
             theta, shape = pointer(thetas[networks[g, 3] :]), sizes[networks[g, 1] : networks[g, 2]]
             leak, bound = np.float32(settings[g, 1]), np.float32(settings[g, 2])
             logits = _forward(theta, shape, units, block, width, leak)
@@ -917,38 +967,42 @@ def evaluate(
             _normalise(mixed, buffer[n_candidates], count)
         if box.shape[0] > 0:
             for row in range(count):
-                share = _support(X, first + row, box, power)
+                share = _support(X, origin + row, box, power)
                 if share < 1.0:
                     _fade(mixed, row, share, towards, floor)
-        _write(mixed, first, count, P, out)
+        _write(mixed, origin, count, P, out)
 
 
 # -- Losses ------------------------------------------------------------------------------------
 
 
 MOST_COMPILED = 24
-"""Derivatives that one process compiles; Numba never frees the 1.7 MiB that each of them takes."""
+"""Number of derivatives that one process compiles; Numba never frees the 1.7 MiB of each."""
+
+
+Derivative: TypeAlias = Callable[[Array, Array], Array]
+"""Derivative of a loss by the prediction, elementwise: y, mixture -> slope."""
 
 
 @dataclass(frozen=True)
 class BlockDerivative:
-    """A loss as the kernel takes it: a function of a block, and the numbers that it is given.
+    """The derivative of a loss for the kernel: a function of a block, and its parameters.
 
-    interpreted : the derivative that the block calls, if it is not compiled.
+    interpreted : the derivative that the block calls if it is not compiled.
     """
 
-    block: Any
-    parameters: NDArray[np.float64]
-    interpreted: Callable[[Any, Any], Any] | None = None
+    block: Dispatcher
+    parameters: Float64
+    interpreted: Derivative | None = None
 
 
-def compile_derivative(derivative: Callable[[Any, Any], Any]) -> BlockDerivative:
-    """Make of a loss's derivative the function of a block that the kernel calls.
+def compile_derivative(derivative: Derivative) -> BlockDerivative:
+    """Turn a loss's derivative into the function of a block that the kernel calls.
 
-    What Numba cannot compile runs as it is, on NumPy arrays and one thread at a time. So does what
-    comes after `MOST_COMPILED` others. Threads must take turns, as `_engine.compile_loss` does.
+    Code that Numba cannot compile runs as it is, on NumPy arrays and one thread at a time. So does
+    code after `MOST_COMPILED` derivatives. Threads must take turns, as in `engine.compile_loss`.
     """
-    function: Any = derivative
+    function = derivative
     if isinstance(derivative, partial) and not derivative.args:
         function = derivative.func
     if not isinstance(function, FunctionType):
@@ -957,14 +1011,14 @@ def compile_derivative(derivative: Callable[[Any, Any], Any]) -> BlockDerivative
         extra = list(signature(derivative).parameters.values())[2:]
         parameters = np.array([float(parameter.default) for parameter in extra])
         block = _compiled_once(function, len(parameters))
-    except Exception:  # of many kinds: Numba has assertions fail on code that it does not know
+    except Exception:  # many types: Numba's assertions fail on code that it does not support
         return _interpreted(derivative)
     return _interpreted(derivative) if block is None else BlockDerivative(block, parameters)
 
 
 @dataclass(frozen=True)
 class _Source:
-    """All that decides what a function is compiled to: its code and the values it refers to."""
+    """All that determines the compiled function: its code and the values it refers to."""
 
     code: CodeType
     n_parameters: int
@@ -972,13 +1026,13 @@ class _Source:
 
     @classmethod
     def of(cls, function: FunctionType, n_parameters: int) -> _Source:
-        """Look up what the function refers to; its hash fails if a value has none."""
+        """Look up the values that the function refers to; its hash fails if a value has none."""
         code, cells = function.__code__, function.__closure__ or ()
         outside = {
             name: cell.cell_contents for name, cell in zip(code.co_freevars, cells, strict=True)
         }
-        known = {n: function.__globals__[n] for n in _names(code) if n in function.__globals__}
-        values = [(name, type(value), value) for name, value in (known | outside).items()]
+        names = {n: function.__globals__[n] for n in _names(code) if n in function.__globals__}
+        values = [(name, type(value), value) for name, value in (names | outside).items()]
         return cls(code, n_parameters, tuple(values))
 
 
@@ -990,12 +1044,12 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-_blocks: dict[_Source, Any] = {}
-"""What was compiled so far; None for code that Numba does not know."""
+_blocks: dict[_Source, Dispatcher | None] = {}
+"""Blocks compiled so far; None for code that Numba does not support."""
 
 
-def _compiled_once(function: FunctionType, n_parameters: int) -> Any | None:
-    """The block of a function; functions of the same code and the same values share one."""
+def _compiled_once(function: FunctionType, n_parameters: int) -> Dispatcher | None:
+    """The block of a function; functions with the same code and values share one."""
     source = _Source.of(function, n_parameters)
     if source not in _blocks and len(_blocks) < MOST_COMPILED:
         _blocks[source] = None
@@ -1003,14 +1057,21 @@ def _compiled_once(function: FunctionType, n_parameters: int) -> Any | None:
     return _blocks.get(source)
 
 
-def _compiled(function: FunctionType, n_parameters: int) -> Any:
-    # Numba knows no keyword-only arguments, so those turn into ordinary ones.
+def _compiled(function: FunctionType, n_parameters: int) -> Dispatcher:
+    # Numba does not support keyword-only arguments, so they become ordinary ones.
     code = function.__code__.replace(co_argcount=2 + n_parameters, co_kwonlyargcount=0)
     plain = FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)
     scalar = njit(error_model="numpy")(plain)
 
     @njit(derivative_type.signature, nogil=True, error_model="numpy")
-    def block(y: Any, mixture: Any, slope: Any, unit: Any, factor: Any, parameters: Any) -> None:
+    def block(
+        y: Float32,
+        mixture: Float32,
+        slope: Float32,
+        unit: float,
+        factor: float,
+        parameters: Float64,
+    ) -> None:
         numbers = to_fixed_tuple(parameters, n_parameters)
         for i in range(slope.size):
             slope[i] = factor * scalar(unit * y[i], unit * mixture[i], *numbers)
@@ -1019,17 +1080,19 @@ def _compiled(function: FunctionType, n_parameters: int) -> Any:
 
 
 _called: WeakValueDictionary[int, BlockDerivative] = WeakValueDictionary()
-"""Derivatives that are interpreted, by a number that the kernel can carry."""
+"""Derivatives that are interpreted, by a number that the kernel can pass."""
 _numbers = count()
 
 
-def _interpreted(derivative: Callable[[Any, Any], Any]) -> BlockDerivative:
-    made = BlockDerivative(_calling_block(), np.array([float(next(_numbers))]), derivative)
-    _called[int(made.parameters[0])] = made
-    return made
+def _interpreted(derivative: Derivative) -> BlockDerivative:
+    block = BlockDerivative(_calling_block(), np.array([float(next(_numbers))]), derivative)
+    _called[int(block.parameters[0])] = block
+    return block
 
 
-def _call(y: Any, mixture: Any, slope: Any, unit: float, factor: float, number: float) -> None:
+def _call(
+    y: Float32, mixture: Float32, slope: Float32, unit: float, factor: float, number: float
+) -> None:
     derivative = _called[int(number)].interpreted
     assert derivative is not None
     targets, predictions = (unit * array.astype(np.float64) for array in (y, mixture))
@@ -1037,11 +1100,18 @@ def _call(y: Any, mixture: Any, slope: Any, unit: float, factor: float, number: 
 
 
 @cache
-def _calling_block() -> Any:
+def _calling_block() -> Dispatcher:
     """The one block through which all interpreted derivatives are called."""
 
     @njit(derivative_type.signature)
-    def block(y: Any, mixture: Any, slope: Any, unit: Any, factor: Any, parameters: Any) -> None:
+    def block(
+        y: Float32,
+        mixture: Float32,
+        slope: Float32,
+        unit: float,
+        factor: float,
+        parameters: Float64,
+    ) -> None:
         number = parameters[0]
         with objmode():
             _call(y, mixture, slope, unit, factor, number)
