@@ -14,13 +14,14 @@ from localma import Column, LocalMARegressor, load
 from localma.equations import local_average
 from localma.errors import InvalidInputError
 from localma.folds import make_folds
-from localma.gates import Job, Labelled, MLPGate, ShrunkGate, _chunks, _path
+from localma.gates import Job, Labelled, MLPGate, ShrunkGate
 from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.policy import budget, judging_folds
 from localma.gates.fused.trainer import advance, block_of_batch
 from localma.gates.global_ import anchor_and_scale
 from localma.gates.labelled import mean_and_scale
 from localma.gates.mlp import begin
+from localma.gates.path import BranchingPath
 from localma.gates.support import Support, outermost
 from localma.losses import LOSSES, get_loss
 from localma.tables.frames import LARGE_ROWS, ArrowRows, drop_columns
@@ -203,8 +204,8 @@ class TestChunks:
     @pytest.mark.parametrize("kept", [True, False])
     @pytest.mark.parametrize("n", [1, 100, 1000, 4096, 5000])
     def test_hold_every_row_once(self, monkeypatch, n, kept):
-        monkeypatch.setattr(_chunks, "CHUNK_NUMBERS", 1024 * 7)
-        monkeypatch.setattr(_chunks, "KEPT_BYTES", 2**28 if kept else 0)
+        monkeypatch.setattr("localma.gates.fused.chunks.CHUNK_NUMBERS", 1024 * 7)
+        monkeypatch.setattr("localma.gates.fused.chunks.KEPT_BYTES", 2**28 if kept else 0)
         X = np.arange(3.0 * n).reshape(n, 3)
         data = Labelled.of(X, np.zeros((n, 2, 1)), np.zeros((n, 1)), loss=SQUARED)
         chunks = Chunks.of(data, None, 96, standardize=False, seed=0)
@@ -356,14 +357,14 @@ class TestBranchingPath:
         assert {len(member.parameters_) for member in gate.answer_.gates} == {2}
 
     def test_few_of_many_rows_judge(self, monkeypatch):
-        monkeypatch.setattr(_path, "JUDGED_ROWS", 500)
-        monkeypatch.setattr(_path, "ANCHOR_ROWS", 1000)
+        monkeypatch.setattr("localma.gates.points.JUDGING_ROWS", 500)
+        monkeypatch.setattr("localma.gates.points.ANCHOR_ROWS", 1000)
         few = fit(quick_path(), small(N))
         assert few.locality_gain_.is_clear
         assert few.locality_gain_.standard_error > 0.01
 
     def test_few_rows_with_weight(self, monkeypatch):
-        monkeypatch.setattr(_path, "JUDGED_ROWS", 500)
+        monkeypatch.setattr("localma.gates.points.JUDGING_ROWS", 500)
         X, P, y = small(N)
         weight = (np.arange(N) % 100 == 0).astype(float)
         gate = fit(quick_path(), (X, P, y), sample_weight=weight)
@@ -493,10 +494,10 @@ class TestInputs:
 class TestMemory:
     def test_nothing_of_the_size_of_the_sample_is_copied(self, tmp_path, monkeypatch):
         """Below a third of a float32 copy of the input; n x hidden would be twice the input."""
-        monkeypatch.setattr(_chunks, "KEPT_BYTES", 0)
-        monkeypatch.setattr(_chunks, "CHUNK_NUMBERS", 2**18)
-        monkeypatch.setattr(_path, "JUDGED_ROWS", 5_000)
-        monkeypatch.setattr(_path, "ANCHOR_ROWS", 20_000)
+        monkeypatch.setattr("localma.gates.fused.chunks.KEPT_BYTES", 0)
+        monkeypatch.setattr("localma.gates.fused.chunks.CHUNK_NUMBERS", 2**18)
+        monkeypatch.setattr("localma.gates.points.JUDGING_ROWS", 5_000)
+        monkeypatch.setattr("localma.gates.points.ANCHOR_ROWS", 20_000)
         n, p = 150_000, 60
         X = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float32, (n, p))
         rng = np.random.default_rng(0)
@@ -534,11 +535,11 @@ def test_the_final_fit_sees_rows_that_neither_trained_nor_judged():
     X, P, y = as_gate_sees(*local_truth())
     data = Labelled.of(X, P, y, loss=SQUARED)
     fold = (np.arange(8000), np.arange(8000, 12000))
-    points = ShrunkGate()._points(X.shape[1], P.shape[1], len(y), len(y))
-    path = _path.BranchingPath(data, [fold], points, seed=0)
+    points = ShrunkGate()._points(budget(len(y), X.shape[1]), X.shape[1], P.shape[1], len(y))
+    path = BranchingPath(data, [fold], points, seed=0)
     for chunks in path._chunks_of_all_rows().values():
         assert chunks.n_rows == len(y)
-        rows = np.concatenate([chunk._ids() for chunk in chunks.chunks])
+        rows = np.concatenate([chunk._sample_rows() for chunk in chunks.chunks])
         np.testing.assert_array_equal(np.sort(rows), np.arange(len(y)))
 
 

@@ -181,7 +181,7 @@ class ShrunkGate(Gate):
         plan = budget(data.n_rows, data.n_inputs, data.n_groups)
         n_restarts = self.n_restarts or plan.n_restarts
         seeds = random.randint(np.iinfo(np.int32).max, size=n_restarts).tolist()
-        points = self._points(plan, data.n_candidates)
+        points = self._points(plan, data.n_inputs, data.n_candidates, data.n_effective)
         path = make_path(data, useful_folds, points, seeds[0])
         held_out = path.held_out(random)
         self._judge(held_out, points)
@@ -200,7 +200,9 @@ class ShrunkGate(Gate):
 
     def judging_folds(self, n_rows: int, n_groups: int | None = None) -> int | None:
         """Number of folds that judge a sample of this size; None if all do, as with `cv`."""
-        return judging_folds(n_rows, n_groups) if self.cv is None else None
+        if self.cv is not None:
+            return None
+        return judging_folds(n_rows, n_groups)
 
     def reads_in_parts(self, n_rows: int, n_groups: int | None = None) -> bool:
         """Whether the base does, and one fold is held out."""
@@ -297,7 +299,8 @@ class ShrunkGate(Gate):
         self._check_parameters()
         M = np.size(arrays["global_weights"])
         self.n_features_in_, self.n_effective_, self.n_rows_ = _restored_size(arrays)
-        points = self._points(budget(self.n_rows_, self.n_features_in_), M)
+        plan = budget(self.n_rows_, self.n_features_in_)
+        points = self._points(plan, self.n_features_in_, M, self.n_effective_)
         own_arrays = {saved.name: arrays[saved.name] for saved in _STATE}
         lengths = {"s": 3, "g": len(fields(LocalityGain)), "k": len(points)}
         state = read_state(own_arrays, _STATE, "ShrunkGate", **lengths)
@@ -343,38 +346,40 @@ class ShrunkGate(Gate):
         weights = mixed.predict_weights(X)
         if fading is not None:
             weights = fading(weights, np.asarray(X))
-        return weights if P is None else local_average(weights, P)
+        if P is None:
+            return weights
+        return local_average(weights, P)
 
     def _fading(self) -> Fading | None:
         if self.support_ is None:
             return None
         return Fading(self.support_, self.global_weights_, WEIGHT_FLOOR)
 
-    def _points(self, plan: Budget, n_candidates: int) -> list[Point]:
+    def _points(
+        self, plan: Budget, n_inputs: int, n_candidates: int, n_effective: float
+    ) -> list[Point]:
         """The path, most shrunk first.
 
         Shrinkage falls with the effective number of rows, as the noise of a mean does, and grows
         with the number of inputs if there are many.
         """
-        p, kinds = self.n_features_in_, dict[str, tuple[Gate, Sequence[float]]]()
+        kinds: dict[str, tuple[Gate, Sequence[float]]] = {}
         base = MLPGate(
             plan.hidden,
             learning_rate=plan.learning_rate,
             n_steps=plan.n_steps,
             batch_size=plan.batch,
         )
-        if n_candidates > 1 and self.linear and p > 0:
-            rank = min(p, n_candidates) + 1
+        if n_candidates > 1 and self.linear and n_inputs > 0:
+            rank = min(n_inputs, n_candidates) + 1
             linear = clone(base).set_params(hidden=(rank,), activation="identity")
             kinds["linear"] = linear, LINEAR_STRENGTHS
         if n_candidates > 1:
             kinds["local"] = clone(self.base or base), self.strengths
         prior = 1.0 - sum(CONSTANT_PRIOR.values())
-        unit = max(1.0, p / MANY_INPUTS)
+        crowd = max(1.0, n_inputs / MANY_INPUTS)
         return [Point(name, constant_prior) for name, constant_prior in CONSTANT_PRIOR.items()] + [
-            Point(
-                name, prior / len(kinds) / len(strengths), gate, strength * unit / self.n_effective_
-            )
+            Point(name, prior / len(kinds) / len(strengths), gate, strength * crowd / n_effective)
             for name, (gate, strengths) in kinds.items()
             for strength in strengths
         ]

@@ -53,9 +53,9 @@ class Saved:
 
     Parameters
     ----------
-    name : of the array; the attribute is called the same, with an underscore at the end
+    name : name of the array; that of the attribute has an underscore at the end
     axes : one letter per axis; axes with the same letter have the same length
-    dtype : type of the attribute, which is a single number if there are no axes
+    dtype : type of the attribute, which is a single number without any axes
     on_simplex : whether the numbers are weights that sum to one
     """
 

@@ -19,6 +19,7 @@ from localma.gates.labelled import (
     Labelled,
     check_weight,
     plain_arrays,
+    row_index,
     row_slices,
     weighted_sum,
 )
@@ -193,7 +194,7 @@ def anchor_and_scale(
     if weights is None:
         weights = find_global_weights(data, rows)
     sums = np.zeros(3)
-    n = len(data.y) if rows is None else len(rows)
+    n = len(data.sample_weight[row_index(rows)])
     for index in row_slices(n, rows, M * K):
         P, y, weight = data.P[index], data.y[index], data.sample_weight[index]
         risks = [

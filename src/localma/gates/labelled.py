@@ -102,7 +102,9 @@ class Labelled:
         P, y = np.asarray(P), np.asarray(y)
         _check_shapes(X, P, y)
         weight = check_weight(sample_weight, len(y))
-        numbers = groups if groups is None else number_groups(groups, len(y))
+        numbers = None
+        if groups is not None:
+            numbers = number_groups(groups, len(y))
         return cls(X, P, y, weight, loss, numbers, baseline)
 
     def take(self, rows: Rows) -> Labelled:
@@ -112,10 +114,10 @@ class Labelled:
 
     def without_inputs(self, rows: Rows | None = None) -> Labelled:
         """Select rows, or all of them, without reading X; the inputs then have no columns."""
-        P, y, weight, groups = self.P, self.y, self.sample_weight, self.groups
-        if rows is not None:
-            P, y, weight = P[rows], y[rows], weight[rows]
-            groups = groups if groups is None else groups[rows]
+        index, groups = row_index(rows), self.groups
+        if groups is not None:
+            groups = groups[index]
+        P, y, weight = self.P[index], self.y[index], self.sample_weight[index]
         return Labelled(np.empty((len(y), 0)), P, y, weight, self.loss, groups)
 
     @property
@@ -131,9 +133,10 @@ class Labelled:
     @property
     def n_inputs(self) -> int:
         """Number p of inputs; 0 if they are not a table of numbers."""
-        if not isinstance(self.X, np.ndarray | ArrowRows):
+        X = self.X
+        if not isinstance(X, np.ndarray | ArrowRows) or X.dtype.kind not in "biuf" or X.ndim != 2:
             return 0
-        return int(self.X.shape[1]) if self.X.dtype.kind in "biuf" and self.X.ndim == 2 else 0
+        return int(X.shape[1])
 
     @property
     def n_candidates(self) -> int:
@@ -162,12 +165,17 @@ class Labelled:
 
     def best_candidate(self, rows: Rows | None) -> int:
         """Index of the candidate with the smallest mean loss on some rows, or on all."""
-        index = slice(None) if rows is None else rows
+        index = row_index(rows)
         weight, y = self.sample_weight[index], self.y[index]
         risks = [
             weight @ row_losses(self.loss, y, self.P[index, m]) for m in range(self.n_candidates)
         ]
         return int(np.argmin(risks))
+
+
+def row_index(rows: Rows | None) -> slice | Rows:
+    """Index of some rows; of all rows if `rows` is None."""
+    return slice(None) if rows is None else rows
 
 
 def plain_arrays(X: Any, P: Any = None, y: Any = None, sample_weight: Any = None) -> list[Any]:

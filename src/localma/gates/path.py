@@ -127,7 +127,7 @@ class BranchingPath:
     data : the sample
     folds : rows to train on and rows to judge by, for each fold
     points : the path, whose gates are all MLPGates
-    seed : of the starts and the batches
+    seed : seed of the starts and the batches
     """
 
     def __init__(

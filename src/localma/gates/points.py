@@ -228,7 +228,9 @@ class HeldOut:
         overlap = fold_overlap(sizes, len(rows) / len(np.unique(rows)))
         losses = [data.baseline_losses(fold.anchor, fold.judging) for fold in folds]
         compared = [fold_losses for fold_losses in losses if fold_losses is not None]
-        baseline = np.concatenate(compared) if compared else None
+        baseline = None
+        if compared:
+            baseline = np.concatenate(compared)
         return cls(data, mixtures, rows, blocks, members, overlap, baseline)
 
     @property
@@ -237,11 +239,15 @@ class HeldOut:
 
         They are in the order of `once_a_row`. Folds are left out if rows are in several of them.
         """
-        repeated = np.bincount(self.rows).max() > 1
-        # The two halves of a single fold were judged by the same gates: they are no folds.
-        related = {} if repeated or len(self.members) == 1 else {"folds": self.blocks}
+        related, rows = {"folds": self.blocks}, self.rows
+        repeated = np.bincount(rows).max() > 1
+        if repeated:
+            rows = np.unique(rows)
+        # The same gates judged the two halves of a single fold, so that these are not folds.
+        if repeated or len(self.members) == 1:
+            related = {}
         if self.data.groups is not None:
-            related["groups"] = self.data.groups[np.unique(self.rows) if repeated else self.rows]
+            related["groups"] = self.data.groups[rows]
         return related
 
     @property

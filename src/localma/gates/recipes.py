@@ -1,4 +1,4 @@
-"""Gates in JSON: their class and parameters, without code; and back, checked."""
+"""Gates in JSON: class and parameters, without code, and back again."""
 
 from __future__ import annotations
 
@@ -10,63 +10,39 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
+from localma._types import AnyArray, Json
 from localma.errors import FileFormatError, InvalidInputError, UntrustedFileError
 from localma.gates.base import Gate
 from localma.imports import import_name, import_object
 from localma.storage.array_file import shown
 from localma.storage.fingerprints import beside, found_beside
 
-Recipe = dict[str, Any]
-Arrays = dict[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Restoring:
-    """How a gate is restored.
-
-    classes : the gates that a recipe may name; trust : whether paths and import names are
-    followed; folder : where relative paths start; gate : what the caller passed, the module of a
-    gate or the whole gate as it was before its fit; None if nothing.
-    """
-
-    classes: Mapping[str, type[Gate]]
-    trust: bool
-    folder: Path
-    gate: Any = None
-
-
 # Writing.
 
 
-def describe_gate(gate: Gate, classes: Mapping[str, type[Gate]], folder: Path) -> Recipe:
+def describe_gate(gate: Gate, classes: Mapping[str, type[Gate]], folder: Path) -> dict[str, Json]:
     """Class and parameters of a gate; paths are relative to the folder."""
     kind = type(gate)
-    known = classes.get(kind.__name__) is kind
-    if not known and import_name(kind) is None:
+    is_ours = classes.get(kind.__name__) is kind
+    name = kind.__name__ if is_ours else import_name(kind)
+    if name is None:
         raise InvalidInputError(
             f"A gate must be importable to be saved, and {kind.__qualname__} is not. Define its "
             "class in a module, outside of functions."
         )
-
-    def saved(name: str, value: Any) -> Any:
-        if name in gate.unsaved_parameters:
-            return None
-        if name in gate.path_parameters and isinstance(value, str) and os.path.exists(value):
+    parameters: dict[str, Json] = {}
+    for parameter, value in gate.get_params(deep=False).items():
+        if parameter in gate.unsaved_parameters:
+            value = None
+        elif parameter in gate.path_parameters and isinstance(value, str) and os.path.exists(value):
             value = Path(value)
-        return _to_json(value, classes, folder)
-
-    parameters = gate.get_params(deep=False).items()
-    return {
-        "kind": kind.__name__ if known else import_name(kind),
-        "known": known,
-        "parameters": {name: saved(name, value) for name, value in parameters},
-    }
+        parameters[parameter] = _to_json(value, classes, folder)
+    return {"kind": name, "known": is_ours, "parameters": parameters}
 
 
-def _to_json(value: Any, classes: Mapping[str, type[Gate]], folder: Path) -> Any:
+def _to_json(value: Any, classes: Mapping[str, type[Gate]], folder: Path) -> Json:
     """A parameter in JSON, which has no infinity, no tuples, no paths and no gates."""
     if isinstance(value, Gate):
         return {"$gate": describe_gate(value, classes, folder)}
@@ -82,8 +58,7 @@ def _to_json(value: Any, classes: Mapping[str, type[Gate]], folder: Path) -> Any
         path = beside(os.path.abspath(value), folder)
         # An absolute path, on another drive, would be of no use on another machine.
         return {"$left_out": "a path"} if os.path.isabs(path) else {"$path": path}
-    name = import_name(value) if callable(value) else None
-    if name is not None:
+    if callable(value) and (name := import_name(value)) is not None:
         return {"$import": name}
     # Needed to fit again, not to predict.
     return {"$left_out": repr(value)[:200]}
@@ -92,139 +67,143 @@ def _to_json(value: Any, classes: Mapping[str, type[Gate]], folder: Path) -> Any
 # Reading.
 
 
-def restore_gate(recipe: Recipe, arrays: Arrays, how: Restoring) -> Gate:
-    """Make a gate from its recipe, or take the one that the caller passed, and its arrays."""
-    _check_form(recipe)
-    whole = isinstance(how.gate, Gate)
-    if whole and type(how.gate).__name__ != recipe["kind"].rpartition(":")[2]:
-        raise InvalidInputError(
-            f"The gate of this file is a {shown(recipe['kind'])}; gate= is a "
-            f"{type(how.gate).__name__}. Pass the gate with which the model was made."
+@dataclass(frozen=True)
+class Restoring:
+    """How a gate is restored.
+
+    Parameters
+    ----------
+    classes : the gates that a recipe may name
+    trust : whether paths and import names are followed
+    folder : where relative paths start
+    gate : the module of a gate, or the whole gate before its fit, if the caller passed one
+    """
+
+    classes: Mapping[str, type[Gate]]
+    trust: bool
+    folder: Path
+    gate: Any = None
+
+    def make(self, recipe: Json) -> Gate:
+        """Make a gate, not yet fitted, from its class and parameters."""
+        kind, is_ours, parameters = _checked(recipe)
+        if is_ours and kind not in self.classes:
+            raise FileFormatError(f"Unknown gate {shown(kind)}; known: {sorted(self.classes)}.")
+        gate_class = self.classes[kind] if is_ours else self._imported(kind)
+        values = {
+            name: self._parameter(gate_class, name, value) for name, value in parameters.items()
+        }
+        try:
+            gate: Gate = gate_class(**values)
+        except TypeError as error:
+            raise FileFormatError(
+                f"The parameters of the gate {shown(kind)} do not fit: {str(error)[:300]}."
+            ) from error
+        try:
+            gate._check_parameters()
+        except InvalidInputError as error:
+            raise FileFormatError(f"The gate of this file cannot be made: {error}") from error
+        return gate
+
+    def _parameter(self, gate_class: type[Gate], name: str, value: Json) -> Any:
+        """One parameter of a gate, or an error that explains why the file cannot provide it."""
+        kind, needs_code = gate_class.__name__, name in gate_class.code_parameters
+        if name in gate_class.unsaved_parameters:
+            if value is not None:
+                raise FileFormatError(
+                    f"The parameter {name!r} of {kind} is never saved; received {shown(value)}."
+                )
+            return None
+        if name == "module" and needs_code and self.gate is not None:
+            return self.gate
+        is_path = name in gate_class.path_parameters
+        if isinstance(value, dict) and "$left_out" in value and (needs_code or is_path):
+            argument = "module" if name == "module" else f"{kind}(..., {name}=...)"
+            raise InvalidInputError(
+                f"The {name} of this file's {kind} is not saved.",
+                python_hint=f"Pass it again: load(path, gate={argument}).",
+            )
+        if is_path and value is not None:
+            return self._path(kind, name, value)
+        return self._from_json(value)
+
+    def _path(self, kind: str, name: str, value: Json) -> str:
+        """Location of a file or folder that a gate needs; the name of an encoder stays as it is."""
+        target = next(iter(value.values()), None) if isinstance(value, dict) else value
+        self._ask_for_trust(f"{kind} of this file opens {name}={shown(target)}")
+        if isinstance(value, str):
+            return value
+        if not isinstance(value, dict) or not isinstance(path := value.get("$path"), str):
+            raise FileFormatError(f"The parameter {name!r} has an unknown form: {shown(value)}.")
+        try:
+            return found_beside(path, self.folder)
+        except InvalidInputError:
+            raise InvalidInputError(
+                f"The {name} of this file's {kind} is not at {shown(path)}, relative to the folder "
+                "of the file. Put it there.",
+                python_hint=f"Or pass load(path, gate={kind}(..., {name}=...)).",
+            ) from None
+
+    def _from_json(self, value: Json) -> Any:
+        if not isinstance(value, dict):
+            return value
+        tag, content = next(iter(value.items()), ("", None))
+        if len(value) == 1:
+            if tag == "$gate":
+                return self.make(content)
+            if tag == "$import":
+                return self._imported(content)
+            if tag == "$path":
+                self._ask_for_trust(f"The gate of this file opens {shown(content)}")
+                return found_beside(str(content), self.folder)
+            if tag == "$left_out":
+                return None
+            if tag == "$float" and isinstance(content, str) and content in ("inf", "-inf", "nan"):
+                return float(content)
+            if tag in ("$tuple", "$list") and isinstance(content, list):
+                items = [self._from_json(item) for item in content]
+                return tuple(items) if tag == "$tuple" else items
+        raise FileFormatError(f"A parameter of the gate has an unknown form: {shown(value)}.")
+
+    def _imported(self, name: Json) -> Any:
+        self._ask_for_trust(
+            f"The gate of this file is made by importing {shown(name)}, which may run any code"
         )
-    gate: Gate = clone(how.gate) if whole else _made(recipe, how)
+        return import_object(str(name))
+
+    def _ask_for_trust(self, reason: str) -> None:
+        if not self.trust:
+            raise UntrustedFileError(
+                f"{reason}.",
+                python_hint="Pass trust=True if you trust the file, or pass the gate: "
+                "load(path, gate=...).",
+            )
+
+
+def restore_gate(recipe: Json, arrays: dict[str, AnyArray], how: Restoring) -> Gate:
+    """Make a gate from its recipe, or take the one that the caller passed, and its arrays."""
+    kind, *_ = _checked(recipe)
+    if not isinstance(how.gate, Gate):
+        gate = how.make(recipe)
+    elif type(how.gate).__name__ == kind.rpartition(":")[2]:
+        gate = clone(how.gate)
+    else:
+        raise InvalidInputError(
+            f"The gate of this file is a {shown(kind)}; gate= is a {type(how.gate).__name__}. Pass "
+            "the gate with which the model was made."
+        )
     try:
         return gate.restore(arrays)
     except KeyError as error:
         raise FileFormatError(f"The array 'gate.{error.args[0]}' is missing.") from error
 
 
-def _check_form(recipe: Any) -> None:
-    types = {"kind": str, "known": bool, "parameters": dict}
-    if (
-        not isinstance(recipe, dict)
-        or set(recipe) != set(types)
-        or not all(isinstance(recipe[name], kind) for name, kind in types.items())
-    ):
-        raise FileFormatError(
-            f"The gate of a file has a kind, known and parameters; received {shown(recipe)}."
-        )
-
-
-def _made(recipe: Any, how: Restoring) -> Gate:
-    _check_form(recipe)
-    kind, saved = recipe["kind"], recipe["parameters"]
-    if recipe["known"] and kind not in how.classes:
-        raise FileFormatError(f"Unknown gate {shown(kind)}; known: {sorted(how.classes)}.")
-    gate_class: Any = how.classes[kind] if recipe["known"] else _imported(kind, how)
-    parameters = {name: _parameter(gate_class, name, value, how) for name, value in saved.items()}
-    try:
-        gate: Gate = gate_class(**parameters)
-    except TypeError as error:
-        raise FileFormatError(
-            f"The parameters of the gate {shown(kind)} do not fit: {str(error)[:300]}."
-        ) from error
-    try:
-        gate._check_parameters()
-    except InvalidInputError as error:
-        raise FileFormatError(f"The gate of this file cannot be made: {error}") from error
-    return gate
-
-
-def _parameter(gate_class: Any, name: str, value: Any, how: Restoring) -> Any:
-    """One parameter of a gate, or an error that says why the file alone cannot give it."""
-    if name in gate_class.unsaved_parameters:
-        if value is not None:
-            raise FileFormatError(
-                f"The parameter {name!r} of {gate_class.__name__} is never saved; received "
-                f"{shown(value)}."
-            )
-        return None
-    if name == "module" and name in gate_class.code_parameters and how.gate is not None:
-        return how.gate
-    tag = next(iter(value), None) if isinstance(value, dict) else None
-    if tag == "$left_out" and name in (*gate_class.code_parameters, *gate_class.path_parameters):
-        way = "module" if name == "module" else f"{gate_class.__name__}(..., {name}=...)"
-        raise InvalidInputError(
-            f"The {name} of this file's {gate_class.__name__} is not saved.",
-            python_hint=f"Pass it again: load(path, gate={way}).",
-        )
-    if name in gate_class.path_parameters and value is not None:
-        what = f"{name}={shown(value if tag is None else value[tag])}"
-        _ask_for_trust(f"{gate_class.__name__} of this file opens {what}", how)
-        return _path(gate_class, name, value, how)
-    return _from_json(value, how)
-
-
-def _path(gate_class: Any, name: str, value: Any, how: Restoring) -> str:
-    """Where a file or folder is that a gate needs; the name of an encoder stays as it is."""
-    relative = value.get("$path") if isinstance(value, dict) else None
-    if isinstance(value, str):
-        return value
-    if not isinstance(relative, str):
-        raise FileFormatError(f"The parameter {name!r} has an unknown form: {shown(value)}.")
-    try:
-        return found_beside(relative, how.folder)
-    except InvalidInputError:
-        raise InvalidInputError(
-            f"The {name} of this file's {gate_class.__name__} is not at {shown(relative)}, seen "
-            "from the folder of the file. Put it there.",
-            python_hint=f"Or pass load(path, gate={gate_class.__name__}(..., {name}=...)).",
-        ) from None
-
-
-def _from_json(value: Any, how: Restoring) -> Any:
-    if not isinstance(value, dict):
-        return value
-    kind, content = next(iter(value.items()), ("", None))
-    if len(value) != 1 or kind not in _TAGS:
-        raise FileFormatError(f"A parameter of the gate has an unknown form: {shown(value)}.")
-    if kind == "$gate":
-        return _made(content, how)
-    if kind == "$import":
-        return _imported(content, how)
-    if kind == "$path":
-        _ask_for_trust(f"The gate of this file opens {shown(content)}", how)
-        return found_beside(str(content), how.folder)
-    if kind == "$left_out":
-        return None
-    if kind == "$float":
-        return _infinity(content)
-    if not isinstance(content, list):
-        raise FileFormatError(f"A parameter of the gate has an unknown form: {shown(value)}.")
-    items = [_from_json(item, how) for item in content]
-    return tuple(items) if kind == "$tuple" else items
-
-
-_TAGS = ("$gate", "$tuple", "$list", "$float", "$path", "$import", "$left_out")
-
-
-def _infinity(content: Any) -> float:
-    if content not in ("inf", "-inf", "nan"):
-        raise FileFormatError(f"A parameter of the gate is no number: {shown(content)}.")
-    return float(content)
-
-
-def _imported(name: Any, how: Restoring) -> Any:
-    _ask_for_trust(
-        f"The gate of this file is made by importing {shown(name)}, which may run any code", how
+def _checked(recipe: Json) -> tuple[str, bool, dict[str, Json]]:
+    """Kind of the gate, whether it belongs to localma, and its parameters."""
+    if isinstance(recipe, dict) and set(recipe) == {"kind", "known", "parameters"}:
+        kind, is_ours, parameters = recipe["kind"], recipe["known"], recipe["parameters"]
+        if isinstance(kind, str) and isinstance(is_ours, bool) and isinstance(parameters, dict):
+            return kind, is_ours, parameters
+    raise FileFormatError(
+        f"The gate of a file has a kind, known and parameters; received {shown(recipe)}."
     )
-    return import_object(str(name))
-
-
-def _ask_for_trust(reason: str, how: Restoring) -> None:
-    if not how.trust:
-        raise UntrustedFileError(
-            f"{reason}.",
-            python_hint="Pass trust=True if you trust the file, or give the gate to "
-            "load(path, gate=...).",
-        )

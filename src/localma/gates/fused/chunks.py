@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from localma._types import Array, Float32, Float64, Integers, Rows
 from localma.errors import InvalidInputError
-from localma.gates.labelled import Labelled, column_units, mean_and_scale
+from localma.gates.labelled import Labelled, column_units, mean_and_scale, row_index
 
 LANES = 16
 """Numbers in a vector of the kernel; rows are padded to a multiple of it."""
@@ -84,12 +84,11 @@ class Layout:
     @classmethod
     def of(cls, data: Labelled, rows: Rows | None, block: int, *, standardize: bool) -> Self:
         """Choose the layout for some rows of a sample; None means all of them."""
-        p, weight, leading = data.table.shape[1], data.sample_weight, slice(_LEADING_ROWS)
-        P, y = data.P, data.y
-        if rows is None:
-            P, y = P[leading], y[leading]
-        else:
-            P, y, weight = P[rows[leading]], y[rows[leading]], weight[rows]
+        p, weight = data.table.shape[1], data.sample_weight[row_index(rows)]
+        leading = np.arange(min(_LEADING_ROWS, len(weight)))
+        if rows is not None:
+            leading = rows[:_LEADING_ROWS]
+        P, y = data.P[leading], data.y[leading]
         mean, scale = np.zeros(p), np.ones(p)
         if standardize:
             mean, scale = mean_and_scale(data.table, rows, weight)
@@ -161,7 +160,9 @@ class Chunk:
         run = self.layout.run
         starts = np.sort(self.runs).astype(np.intp) * run
         rows = (starts[:, np.newaxis] + np.arange(run)).ravel()[: self.n_rows]
-        return rows if self.rows is None else self.rows[rows]
+        if self.rows is not None:
+            rows = self.rows[rows]
+        return rows
 
 
 def _pack(values: Array, order: Rows, block: int) -> Float32:
@@ -209,7 +210,7 @@ class Chunks:
         if whole or len(data.y) < ORDERED_ROWS:
             rows = order_by_content(data, rows)
         layout = Layout.of(data, rows, block, standardize=standardize)
-        n = len(data.y) if rows is None else len(rows)
+        n = len(data.sample_weight[row_index(rows)])
         chunks = _cut(data, layout, rows, n, seed, whole=whole)
         return cls(chunks, n, layout.unit_weight * n, whole)
 
@@ -281,7 +282,7 @@ def _cut(
 
 def _weighted(data: Labelled, rows: Rows | None) -> Rows | None:
     """Rows with positive weight; None if these are all rows of the sample."""
-    index = slice(None) if rows is None else rows
+    index = row_index(rows)
     has_weight = data.sample_weight[index] > 0.0
     if has_weight.all() and len(has_weight):
         return rows

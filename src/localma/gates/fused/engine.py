@@ -66,11 +66,12 @@ def evaluate(
     X : (n, p); P : None, (n, M) or (n, M, K) -> (n, M), (n,) or (n, K), written to `out` if given.
     """
     M, n = len(stack.constant), len(X)
-    predictions: Array = np.empty((0, M, 0))
+    n_columns, predictions = M, np.empty((0, M, 0))
     if P is not None:
         predictions = _with_outputs(P, n, M)
+        n_columns = predictions.shape[2]
     if out is None:
-        out = np.empty((n, M if P is None else predictions.shape[2]))
+        out = np.empty((n, n_columns))
     if n > _EVALUATED_ROWS:
         kernel()  # before any thread starts
         slices = [slice(k, k + _EVALUATED_ROWS) for k in range(0, n, _EVALUATED_ROWS)]
@@ -84,7 +85,9 @@ def evaluate(
             stack.settings, stack.thetas, stack.constant, box, power, towards, floor,
             *_evaluation_buffers(stack, n), np.ascontiguousarray(predictions, np.float64), out,
         )  # fmt: skip
-    return out[:, 0] if P is not None and P.ndim == 2 else out
+    if P is not None and P.ndim == 2:
+        return out[:, 0]
+    return out
 
 
 def _check_buffers(stack: Stack, X: AnyArray, box: Array, towards: Array) -> None:
@@ -110,7 +113,7 @@ def _with_outputs(P: Array, n: int, n_candidates: int) -> Array:
             f"{n_candidates}, K); received {P.shape}. Pass a row per row of X and a column per "
             "candidate."
         )
-    return P[:, :, np.newaxis] if P.ndim == 2 else P
+    return np.atleast_3d(P)
 
 
 def _fading_arrays(stack: Stack, fading: Fading | None) -> tuple[Array, float, Array, float]:
@@ -153,7 +156,9 @@ def _n_threads(n_jobs: int | None) -> int:
     cores = int(joblib.cpu_count())
     if n_jobs is None:
         return cores
-    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+    if n_jobs < 0:
+        n_jobs += cores + 1
+    return max(1, n_jobs)
 
 
 _loaded: ModuleType | None = None
@@ -226,4 +231,4 @@ def warm_up() -> Path | None:
     folder = kernel().evaluate.stats.cache_path
     for name in LOSSES:
         compile_loss(get_loss(name).derivative)
-    return None if folder is None else Path(folder)
+    return folder and Path(folder)

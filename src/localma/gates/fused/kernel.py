@@ -243,7 +243,9 @@ def _define_operator(symbol: Callable[[Kind, Kind], Kind], instruction: str) -> 
         def apply(left: Kind, right: Kind) -> Kind:
             return combine(left, right)
 
-        return apply if isinstance(left, Lanes) and isinstance(right, Lanes) else None
+        if isinstance(left, Lanes) and isinstance(right, Lanes):
+            return apply
+        return None
 
 
 _define_operator(operator.add, "fadd")
@@ -1013,7 +1015,9 @@ def compile_derivative(derivative: Derivative) -> BlockDerivative:
         block = _compiled_once(function, len(parameters))
     except Exception:  # many types: Numba's assertions fail on code that it does not support
         return _interpreted(derivative)
-    return _interpreted(derivative) if block is None else BlockDerivative(block, parameters)
+    if block is None:
+        return _interpreted(derivative)
+    return BlockDerivative(block, parameters)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class Network:
         return theta
 
     def reorder_candidates(self, theta: Float32, order: Integers) -> Float32:
-        """Parameters of the network whose logit ``order[m]`` is this one's logit ``m``."""
+        """Reorder the logits: ``order[m]`` is the new position of logit ``m``."""
         moved = theta.copy()
         for new, old in zip(self.layers(moved)[-1], self.layers(theta)[-1], strict=True):
             new[order] = old
@@ -145,7 +145,7 @@ class Stack:
                 networks.append((number, *span, start))
                 settings.append((share, network.leak, ensemble.logit_bound or 0.0))
                 start += network.n_parameters
-        p = shapes[0].sizes[0] if shapes else 0
+        p = max((shape.sizes[0] for shape in shapes), default=0)
         thetas = [ensemble.thetas.ravel() for ensemble in ensembles]
         return cls(
             np.asarray(constant, dtype=np.float64),

@@ -1,6 +1,6 @@
 """Sums over all rows of the predictions, in blocks that fit a processor's cache.
 
-Predictions of 10^8 numbers stay where they are: at most one block of them is held in double
+Predictions of 10^8 numbers are not copied: at most one block of them is held in double
 precision. Rows are cut into strips, whose number depends only on the size of the data. Each strip
 is summed by one thread, and the strips are added in order, so the result is the same to the bit on
 any number of threads.
@@ -108,7 +108,7 @@ class RowBlocks:
         return self._in_order(self._over_strips(summed))
 
     def _flat(self, rows: slice, columns: Integers | None = None) -> Array:
-        """Block as (rows * K, M); a view where it can be one."""
+        """Block as (rows * K, M); a view if possible."""
         block = self.predictions[rows]
         if columns is not None:
             block = block[:, columns]
