@@ -26,6 +26,7 @@ from localma.folds import Fold, make_folds
 from localma.gates.base import (
     Arrays,
     Evidence,
+    Folds,
     Gate,
     Rules,
     Saved,
@@ -159,11 +160,7 @@ class ShrunkGate(Gate):
         self.random_state = random_state
 
     def fit(
-        self,
-        data: Labelled,
-        *,
-        global_weights: Array | None = None,
-        folds: Sequence[Fold] | None = None,
+        self, data: Labelled, *, global_weights: Array | None = None, folds: Folds = None
     ) -> Self:
         """Train the path in every fold, weight its points, and refit those with weight.
 
@@ -305,7 +302,7 @@ class ShrunkGate(Gate):
         lengths = {"s": 3, "g": len(fields(LocalityGain)), "k": len(points)}
         state = read_state(own_arrays, _STATE, "ShrunkGate", **lengths)
         self.global_weights_ = state["global_weights"]
-        self._tabulate(points, *(state[f"path.{column}"] for column in _COLUMNS))
+        self._tabulate(points, np.stack([state[f"path.{column}"] for column in _COLUMNS]))
         self.locality_gain_ = LocalityGain(*state["gain"].tolist())
         mixtures = [
             MixedGates.restore(points, mixture_arrays, M)
@@ -384,9 +381,7 @@ class ShrunkGate(Gate):
             for strength in strengths
         ]
 
-    def _judging(
-        self, folds: Sequence[Fold] | None, data: Labelled, random: np.random.RandomState
-    ) -> list[Fold]:
+    def _judging(self, folds: Folds, data: Labelled, random: np.random.RandomState) -> list[Fold]:
         """Folds with weight in both parts; the first folds of a time series may have none."""
         most = self.judging_folds(data.n_rows, data.n_groups)
         if folds is None:
@@ -433,21 +428,14 @@ class ShrunkGate(Gate):
             overlap * mean_and_error(losses - at_global, weight, **related)[1] for losses in L
         ]
         risks = [mean_and_error(losses, weight)[0] for losses in L]
-        self._tabulate(points, risks, errors, shares)
+        self._tabulate(points, np.array([risks, errors, shares]))
 
-    def _tabulate(
-        self,
-        points: Sequence[Point],
-        risks: Sequence[float],
-        errors: Sequence[float],
-        shares: Array,
-    ) -> None:
+    def _tabulate(self, points: Sequence[Point], columns: Array) -> None:
+        """Set the table of the path; columns : (3, points) risks, standard errors and weights."""
         self.path_: dict[str, list[Any]] = {
             "gate": [point.name for point in points],
             "shrinkage": [float(point.shrinkage) for point in points],
-            "risk": [float(risk) for risk in risks],
-            "standard_error": [float(error) for error in errors],
-            "weight": [float(share) for share in shares],
+            **dict(zip(_COLUMNS, columns.tolist(), strict=True)),
         }
 
     def _check_parameters(self) -> None:

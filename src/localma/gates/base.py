@@ -24,6 +24,9 @@ from localma.folds import Fold
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
 from localma.gates.support import Outside
 
+Folds: TypeAlias = Sequence[Fold] | None
+"""Pairs of training and test rows; None if the gate may make its own."""
+
 Arrays: TypeAlias = Mapping[str, AnyArray]
 ArrayTypes: TypeAlias = Mapping[str, tuple[str, tuple[int, ...]]]
 """For each array, the kinds that its type may have, as in ``dtype.kind``, and its shape."""
@@ -155,11 +158,7 @@ class Gate(BaseEstimator, ABC):
 
     @abstractmethod
     def fit(
-        self,
-        data: Labelled,
-        *,
-        global_weights: Array | None = None,
-        folds: Sequence[Fold] | None = None,
+        self, data: Labelled, *, global_weights: Array | None = None, folds: Folds = None
     ) -> Self:
         """Learn the weights.
 

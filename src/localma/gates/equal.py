@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Self
 
 import numpy as np
@@ -10,8 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from localma._types import Array
 from localma.errors import FileFormatError
-from localma.folds import Fold
-from localma.gates.base import Gate, Saved
+from localma.gates.base import Folds, Gate, Saved
 from localma.gates.labelled import Inputs, Labelled
 
 
@@ -37,11 +35,7 @@ class EqualGate(Gate):
     state: ClassVar[tuple[Saved, ...]] = (Saved("n_candidates", dtype=np.int64),)
 
     def fit(
-        self,
-        data: Labelled,
-        *,
-        global_weights: Array | None = None,
-        folds: Sequence[Fold] | None = None,
+        self, data: Labelled, *, global_weights: Array | None = None, folds: Folds = None
     ) -> Self:
         """Count the candidates; the rest of the sample is not used. See `Gate.fit`."""
         self.n_candidates_ = data.n_candidates

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import ClassVar, Self
 
 import numpy as np
@@ -12,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from localma._types import Array, Float64, Rows
 from localma.equations import global_average, row_losses
-from localma.folds import Fold
-from localma.gates.base import Gate, Rules, Saved, check_rules, is_count, is_number
+from localma.gates.base import Folds, Gate, Rules, Saved, check_rules, is_count, is_number
 from localma.gates.labelled import (
     Inputs,
     Labelled,
@@ -90,11 +88,7 @@ class GlobalGate(Gate):
         self.max_iter = max_iter
 
     def fit(
-        self,
-        data: Labelled,
-        *,
-        global_weights: Array | None = None,
-        folds: Sequence[Fold] | None = None,
+        self, data: Labelled, *, global_weights: Array | None = None, folds: Folds = None
     ) -> Self:
         """Find the weights; inputs, `global_weights` and folds are not used. See `Gate.fit`."""
         self._check_parameters()

@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from localma._types import Array, Float32, Float64, RandomState, Rows
 from localma.equations import empirical_risk, pin_last
 from localma.errors import FileFormatError, InvalidInputError
-from localma.folds import Fold
 from localma.gates.base import (
     Arrays,
+    Folds,
     Gate,
     Job,
     Rules,
@@ -220,11 +220,7 @@ class MLPGate(Gate):
         )
 
     def fit(
-        self,
-        data: Labelled,
-        *,
-        global_weights: Array | None = None,
-        folds: Sequence[Fold] | None = None,
+        self, data: Labelled, *, global_weights: Array | None = None, folds: Folds = None
     ) -> Self:
         """Train the networks; `folds` are not used. See `Gate.fit`."""
         # The seed of the job is not used: that of the gate need not be an integer.

@@ -66,7 +66,8 @@ def evaluate(
     X : (n, p); P : None, (n, M) or (n, M, K) -> (n, M), (n,) or (n, K), written to `out` if given.
     """
     M, n = len(stack.constant), len(X)
-    n_columns, predictions = M, np.empty((0, M, 0))
+    n_columns = M
+    predictions: Array = np.empty((0, M, 0))
     if P is not None:
         predictions = _with_outputs(P, n, M)
         n_columns = predictions.shape[2]

@@ -21,7 +21,7 @@ import logging
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, partial, wraps
 from inspect import signature
 from itertools import count
 from types import CodeType, FunctionType
@@ -63,13 +63,32 @@ Pointer: TypeAlias = types.CPointer
 Kind: TypeAlias = types.Type
 """Type of an argument of an intrinsic."""
 
-TileKind: TypeAlias = types.UniTuple
-
 Values: TypeAlias = list[Value]
 Intrinsic: TypeAlias = tuple[Signature, Callable[[Context, Builder, Signature, Values], Value]]
 """Signature of an intrinsic, and the function that emits its instructions."""
 
-_intrinsic: Callable[[Callable[..., Intrinsic]], Callable[..., Any]] = intrinsic
+Operation: TypeAlias = Callable[..., Any]
+"""An intrinsic as compiled code calls it."""
+
+
+def _emits(signature: Callable[..., Signature]) -> Callable[[Callable[..., Value]], Operation]:
+    """Make an intrinsic from a function that emits its instructions.
+
+    signature : a function of the types of the arguments. The decorated function receives the
+    builder and the values of the arguments.
+    """
+
+    def decorate(write: Callable[..., Value]) -> Operation:
+        def emit(context: Context, builder: Builder, _: Signature, args: Values) -> Value:
+            return write(builder, *args) or context.get_dummy_value()
+
+        @wraps(write)  # Numba reads the names of the arguments
+        def define(_: Typing, *kinds: Kind) -> Intrinsic:
+            return signature(*kinds), emit
+
+        return intrinsic(define)
+
+    return decorate
 
 
 class Lanes(types.Type):
@@ -121,8 +140,7 @@ def _larger(builder: Builder, left: Value, right: Value) -> Value:
     return builder.select(builder.fcmp_ordered(">", left, right), left, right)
 
 
-@_intrinsic
-def pointer(typing: Typing, array: Kind) -> Intrinsic:
+def _pointer(typing: Typing, array: Kind) -> Intrinsic:
     """Address of an array's data; it counts no references, so the caller must keep the array."""
 
     def emit(context: Context, builder: Builder, _: Signature, args: Values) -> Value:
@@ -131,67 +149,45 @@ def pointer(typing: Typing, array: Kind) -> Intrinsic:
     return _POINTER(array), emit
 
 
-@_intrinsic
-def load(typing: Typing, source: Kind, index: Kind) -> Intrinsic:
+pointer: Operation = intrinsic(_pointer)
+
+
+@_emits(lambda *_: _LANES(_POINTER, _INDEX))
+def load(builder: Builder, source: Value, index: Value) -> Value:
     """Read the lanes ``source[index : index + LANES]``."""
-
-    def emit(_: Context, builder: Builder, __: Signature, args: Values) -> Value:
-        return _read(builder, *args, LANES)
-
-    return _LANES(_POINTER, _INDEX), emit
+    return _read(builder, source, index, LANES)
 
 
-@_intrinsic
-def store(typing: Typing, target: Kind, index: Kind, lanes: Kind) -> Intrinsic:
+@_emits(lambda *_: _VOID(_POINTER, _INDEX, _LANES))
+def store(builder: Builder, target: Value, index: Value, lanes: Value) -> None:
     """Write the lanes ``target[index : index + LANES]``."""
-
-    def emit(context: Context, builder: Builder, _: Signature, args: Values) -> Value:
-        builder.store(args[2], _address(builder, *args[:2], LANES), align=4)
-        return context.get_dummy_value()
-
-    return _VOID(_POINTER, _INDEX, _LANES), emit
+    builder.store(lanes, _address(builder, target, index, LANES), align=4)
 
 
-@_intrinsic
-def fill(typing: Typing, number: Kind) -> Intrinsic:
+@_emits(lambda *_: _LANES(types.float32))
+def fill(builder: Builder, number: Value) -> Value:
     """Lanes that all hold one number."""
-
-    def emit(_: Context, builder: Builder, __: Signature, args: Values) -> Value:
-        return _spread(builder, args[0])
-
-    return _LANES(types.float32), emit
+    return _spread(builder, number)
 
 
-@_intrinsic
-def maximum(typing: Typing, left: Kind, right: Kind) -> Intrinsic:
+@_emits(lambda *_: _LANES(_LANES, _LANES))
+def maximum(builder: Builder, left: Value, right: Value) -> Value:
     """Larger of two, lane by lane."""
-
-    def emit(_: Context, builder: Builder, __: Signature, args: Values) -> Value:
-        return _larger(builder, *args)
-
-    return _LANES(_LANES, _LANES), emit
+    return _larger(builder, left, right)
 
 
-@_intrinsic
-def square_root(typing: Typing, lanes: Kind) -> Intrinsic:
+@_emits(lambda *_: _LANES(_LANES))
+def square_root(builder: Builder, lanes: Value) -> Value:
     """Square root, lane by lane."""
-
-    def emit(_: Context, builder: Builder, __: Signature, args: Values) -> Value:
-        kind = ir.FunctionType(args[0].type, [args[0].type])
-        root = cgutils.get_or_insert_function(builder.module, kind, f"llvm.sqrt.v{LANES}f32")
-        return builder.call(root, args)
-
-    return _LANES(_LANES), emit
+    kind = ir.FunctionType(lanes.type, [lanes.type])
+    root = cgutils.get_or_insert_function(builder.module, kind, f"llvm.sqrt.v{LANES}f32")
+    return builder.call(root, [lanes])
 
 
-@_intrinsic
-def lane_sum(typing: Typing, lanes: Kind) -> Intrinsic:
+@_emits(lambda *_: types.float32(_LANES))
+def lane_sum(builder: Builder, lanes: Value) -> Value:
     """Sum over the lanes."""
-
-    def emit(_: Context, builder: Builder, __: Signature, args: Values) -> Value:
-        return _sums(builder, [args[0]])
-
-    return types.float32(_LANES), emit
+    return _sums(builder, [lanes])
 
 
 _EXP = (  # Cephes' polynomial for exp
@@ -200,25 +196,21 @@ _EXP = (  # Cephes' polynomial for exp
 )
 
 
-@_intrinsic
-def exponential(typing: Typing, lanes: Kind) -> Intrinsic:
+@_emits(lambda *_: _LANES(_LANES))
+def exponential(builder: Builder, lanes: Value) -> Value:
     """``exp(x)`` for ``x <= 0``, below exp(-87) constant; relative error below 1e-6.
 
     ``exp(x) = 2^k exp(r)``, ``x = k log 2 + r``: the power goes straight into the exponent's bits.
     """
-
-    def emit(_: Context, builder: Builder, __: Signature, args: Values) -> Value:
-        bits = ir.VectorType(_INT, LANES)
-        x = _larger(builder, args[0], _constant(args[0], -87.0))
-        shifted = _multiply_add(builder, x, _constant(x, 1.0 / np.log(2.0)), _constant(x, -0.5))
-        power = builder.fptosi(shifted, bits)
-        whole = builder.sitofp(power, x.type)
-        r = _multiply_add(builder, whole, _constant(x, -np.log(2.0)), x)
-        biased = builder.add(power, ir.Constant(bits, [127] * LANES))
-        scale = builder.bitcast(builder.shl(biased, ir.Constant(bits, [23] * LANES)), x.type)
-        return builder.fmul(_polynomial(builder, r, [_constant(x, c) for c in _EXP]), scale)
-
-    return _LANES(_LANES), emit
+    bits = ir.VectorType(_INT, LANES)
+    x = _larger(builder, lanes, _constant(lanes, -87.0))
+    shifted = _multiply_add(builder, x, _constant(x, 1.0 / np.log(2.0)), _constant(x, -0.5))
+    power = builder.fptosi(shifted, bits)
+    whole = builder.sitofp(power, x.type)
+    r = _multiply_add(builder, whole, _constant(x, -np.log(2.0)), x)
+    biased = builder.add(power, ir.Constant(bits, [127] * LANES))
+    scale = builder.bitcast(builder.shl(biased, ir.Constant(bits, [23] * LANES)), x.type)
+    return builder.fmul(_polynomial(builder, r, [_constant(x, c) for c in _EXP]), scale)
 
 
 def _polynomial(builder: Builder, x: Value, coefficients: Values) -> Value:
@@ -231,12 +223,9 @@ def _polynomial(builder: Builder, x: Value, coefficients: Values) -> Value:
 
 
 def _define_operator(symbol: Callable[[Kind, Kind], Kind], instruction: str) -> None:
-    @_intrinsic
-    def combine(typing: Typing, left: Kind, right: Kind) -> Intrinsic:
-        def emit(_: Context, builder: Builder, __: Signature, args: Values) -> Value:
-            return getattr(builder, instruction)(*args, flags=_FUSE)
-
-        return _LANES(_LANES, _LANES), emit
+    @_emits(lambda *_: _LANES(_LANES, _LANES))
+    def combine(builder: Builder, left: Value, right: Value) -> Value:
+        return getattr(builder, instruction)(left, right, flags=_FUSE)
 
     @overload(symbol)
     def overloaded(left: Kind, right: Kind) -> Callable[[Kind, Kind], Kind] | None:
@@ -264,92 +253,68 @@ def _unpack(builder: Builder, tile: Value) -> Values:
     return [builder.extract_value(tile, i) for i in range(tile.type.count)]
 
 
-@_intrinsic
-def zero_tile(typing: Typing, size: TileKind) -> Intrinsic:
+@_emits(lambda size: types.UniTuple(_HALF, size.count)(size))
+def zero_tile(builder: Builder, size: Value) -> Value:
     """Tile of half lanes, all zero."""
-    tile = types.UniTuple(_HALF, size.count)
-
-    def emit(context: Context, builder: Builder, _: Signature, __: Values) -> Value:
-        zero = ir.Constant(ir.VectorType(_FLOAT, HALF), [0.0] * HALF)
-        return context.make_tuple(builder, tile, [zero] * size.count)
-
-    return tile(size), emit
+    zero = ir.Constant(ir.VectorType(_FLOAT, HALF), [0.0] * HALF)
+    return cgutils.pack_array(builder, [zero] * size.type.count)
 
 
-@_intrinsic
-def spread_tile(typing: Typing, size: TileKind, source: Kind, index: Kind, use: Kind) -> Intrinsic:
+@_emits(lambda size, *_: types.UniTuple(_LANES, size.count)(size, _POINTER, _INDEX, types.boolean))
+def spread_tile(builder: Builder, size: Value, source: Value, index: Value, use: Value) -> Value:
     """Tile whose lanes u all hold ``source[index + u]``, or zero unless `use`."""
-    tile = types.UniTuple(_LANES, size.count)
-
-    def emit(context: Context, builder: Builder, _: Signature, args: Values) -> Value:
-        zero, lanes = ir.Constant(_FLOAT, 0.0), []
-        for unit in range(size.count):
-            at = builder.add(args[2], ir.Constant(args[2].type, unit))
-            number = builder.select(args[3], _read(builder, args[1], at, 1), zero)
-            lanes.append(_spread(builder, number))
-        return context.make_tuple(builder, tile, lanes)
-
-    return tile(size, _POINTER, _INDEX, types.boolean), emit
+    zero, lanes = ir.Constant(_FLOAT, 0.0), []
+    for unit in range(size.type.count):
+        at = builder.add(index, ir.Constant(index.type, unit))
+        number = builder.select(use, _read(builder, source, at, 1), zero)
+        lanes.append(_spread(builder, number))
+    return cgutils.pack_array(builder, lanes)
 
 
-@_intrinsic
+@_emits(lambda tile, *_: tile(tile, _LANES, _POINTER, _INDEX, _INDEX))
 def add_spread(
-    typing: Typing, tile: TileKind, lanes: Kind, source: Kind, index: Kind, step: Kind
-) -> Intrinsic:
+    builder: Builder, tile: Value, lanes: Value, source: Value, index: Value, step: Value
+) -> Value:
     """``tile[u] += lanes * source[index + u * step]``."""
-
-    def emit(context: Context, builder: Builder, _: Signature, args: Values) -> Value:
-        sums, (x, weights, at, step_) = [], args[1:]
-        for before in _unpack(builder, args[0]):
-            weight = _spread(builder, _read(builder, weights, at, 1))
-            sums.append(_multiply_add(builder, x, weight, before))
-            at = builder.add(at, step_)
-        return context.make_tuple(builder, tile, sums)
-
-    return tile(tile, _LANES, _POINTER, _INDEX, _INDEX), emit
+    sums = []
+    for before in _unpack(builder, tile):
+        weight = _spread(builder, _read(builder, source, index, 1))
+        sums.append(_multiply_add(builder, lanes, weight, before))
+        index = builder.add(index, step)
+    return cgutils.pack_array(builder, sums)
 
 
-@_intrinsic
+@_emits(lambda tile, rows, *_: tile(tile, rows, _POINTER, _INDEX, _INDEX, _INDEX))
 def add_products(
-    typing: Typing, tile: TileKind, rows: TileKind, units: Kind, i: Kind, j: Kind, step: Kind
-) -> Intrinsic:
+    builder: Builder, tile: Value, rows: Value, units: Value, i: Value, j: Value, step: Value
+) -> Value:
     """``tile[r, c] += units[i + r * step] * units[j + c * step]``, half lanes each."""
-    n_rows = rows.count
-
-    def emit(context: Context, builder: Builder, _: Signature, args: Values) -> Value:
-        sums, (source, left, right, step_) = _unpack(builder, args[0]), args[2:]
-        factors = []
-        for _row in range(n_rows):
-            factors.append(_read(builder, source, left, HALF))
-            left = builder.add(left, step_)
-        for column in range(len(sums) // n_rows):
-            unit = _read(builder, source, right, HALF)
-            right = builder.add(right, step_)
-            for row, factor in enumerate(factors):
-                at = row * (len(sums) // n_rows) + column
-                sums[at] = _multiply_add(builder, factor, unit, sums[at])
-        return context.make_tuple(builder, tile, sums)
-
-    return tile(tile, rows, _POINTER, _INDEX, _INDEX, _INDEX), emit
+    sums, factors = _unpack(builder, tile), []
+    for _ in range(rows.type.count):
+        factors.append(_read(builder, units, i, HALF))
+        i = builder.add(i, step)
+    n_columns = len(sums) // len(factors)
+    for column in range(n_columns):
+        unit = _read(builder, units, j, HALF)
+        j = builder.add(j, step)
+        for row, factor in enumerate(factors):
+            at = row * n_columns + column
+            sums[at] = _multiply_add(builder, factor, unit, sums[at])
+    return cgutils.pack_array(builder, sums)
 
 
-@_intrinsic
+@_emits(lambda tile, rows, *_: _VOID(tile, rows, _POINTER, _INDEX, _INDEX))
 def add_sums(
-    typing: Typing, tile: TileKind, rows: TileKind, target: Kind, index: Kind, step: Kind
-) -> Intrinsic:
+    builder: Builder, tile: Value, rows: Value, target: Value, index: Value, step: Value
+) -> None:
     """``target[index + r * step + c] += sum of the half lanes tile[r, c]``."""
-    n_columns = tile.count // rows.count
-
-    def emit(context: Context, builder: Builder, _: Signature, args: Values) -> Value:
-        lanes, at = _unpack(builder, args[0]), args[3]
-        for start in range(0, len(lanes), n_columns):
-            address = _address(builder, args[2], at, n_columns)
-            total = _sums(builder, lanes[start : start + n_columns])
-            builder.store(builder.fadd(builder.load(address, align=4), total), address, align=4)
-            at = builder.add(at, args[4])
-        return context.get_dummy_value()
-
-    return _VOID(tile, rows, _POINTER, _INDEX, _INDEX), emit
+    lanes = _unpack(builder, tile)
+    n_columns = len(lanes) // rows.type.count
+    for start in range(0, len(lanes), n_columns):
+        address = _address(builder, target, index, n_columns)
+        total = _sums(builder, lanes[start : start + n_columns])
+        builder.store(builder.fadd(builder.load(address, align=4), total), address, align=4)
+        index = builder.add(index, step)
 
 
 def _sums(builder: Builder, vectors: Values) -> Value:
@@ -372,41 +337,37 @@ def _add_pairs(builder: Builder, left: Value, right: Value, count: int, step: in
     )
 
 
-def _define_store(
-    finish: Callable[[Builder, Value, Value, Value], Value], doc: str
-) -> Callable[..., None]:
+def _define_store(finish: Callable[[Builder, Value, Value, Value], Value]) -> Operation:
+    """Make ``target[index + u * step] = finish(tile[u])``, given the leak and the address."""
+
+    @_emits(lambda tile, *_: _VOID(tile, _POINTER, _INDEX, _INDEX, types.float32))
     def store_tile(
-        typing: Typing, tile: TileKind, target: Kind, index: Kind, step: Kind, leak: Kind
-    ) -> Intrinsic:
-        def emit(context: Context, builder: Builder, _: Signature, args: Values) -> Value:
-            at, slope = args[2], _spread(builder, args[4])
-            for lanes in _unpack(builder, args[0]):
-                address = _address(builder, args[1], at, LANES)
-                builder.store(finish(builder, lanes, slope, address), address, align=4)
-                at = builder.add(at, args[3])
-            return context.get_dummy_value()
+        builder: Builder, tile: Value, target: Value, index: Value, step: Value, leak: Value
+    ) -> None:
+        slope = _spread(builder, leak)
+        for lanes in _unpack(builder, tile):
+            address = _address(builder, target, index, LANES)
+            builder.store(finish(builder, lanes, slope, address), address, align=4)
+            index = builder.add(index, step)
 
-        return _VOID(tile, _POINTER, _INDEX, _INDEX, types.float32), emit
-
-    store_tile.__doc__ = doc
-    return _intrinsic(store_tile)
+    return store_tile
 
 
-def _rectified(builder: Builder, lanes: Value, leak: Value, address: Value) -> Value:
+def _rectified(builder: Builder, lanes: Value, leak: Value, _: Value) -> Value:
+    """``max(lanes, leak * lanes)``."""
     return _larger(builder, lanes, builder.fmul(lanes, leak))
 
 
 def _where_active(builder: Builder, lanes: Value, leak: Value, address: Value) -> Value:
+    """The lanes, times the leak if the old value is not positive."""
     before = builder.load(address, align=4)
     active = builder.fcmp_ordered(">", before, _constant(before, 0.0))
     return builder.select(active, lanes, builder.fmul(lanes, leak))
 
 
-store_plain = _define_store(lambda _, lanes, *__: lanes, "Write a tile.")
-store_rectified = _define_store(_rectified, "Write ``max(tile, leak * tile)``.")
-store_where_active = _define_store(
-    _where_active, "Write a tile, times the leak where the old value is not positive."
-)
+store_plain = _define_store(lambda _, lanes, *__: lanes)
+store_rectified = _define_store(_rectified)
+store_where_active = _define_store(_where_active)
 
 # -- The network -------------------------------------------------------------------------------
 # Only the entries have a signature and are cached; the functions that they call are compiled with

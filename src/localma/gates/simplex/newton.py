@@ -10,8 +10,8 @@ from several starts.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from scipy.linalg import lapack
@@ -344,33 +344,37 @@ def _convex_hessian(
 # Losses as Newton's method needs them: slope, curvature, and whether a step descends.
 
 
-class Criterion(Protocol):
-    """A function of the mixture (n, K), the mean over rows of something elementwise."""
-
-    @property
-    def convex(self) -> bool:
-        """Whether no curvature is negative."""
-
-    def slope(self, mixture: Float64) -> Float64:
-        """Derivative by each prediction, times the share of its row: (n, K) -> (n, K)."""
-
-    def curvature(self, mixture: Float64) -> Float64:
-        """Second derivative by each prediction, times the share of its row: (n, K) -> (n, K)."""
-
-    def descends(self, mixture: Float64, move: Float64, slope: float) -> bool:
-        """Whether the move (n, K), with the given slope at its start, descends enough."""
-
-
 @dataclass(frozen=True)
-class SmoothCriterion:
-    """The mean of a smooth loss: ``sum_ik share_ik loss(y_ik, mu_ik)``.
+class Criterion(ABC):
+    """A function of the mixture (n, K): the weighted mean of an elementwise function.
 
-    y, share : (n, K).
+    y, share : (n, K) targets, and weights that sum to one.
     """
 
     loss: Loss
     y: Float64
     share: Float64
+
+    @property
+    def convex(self) -> bool:
+        """Whether no curvature is negative."""
+        return True
+
+    @abstractmethod
+    def slope(self, mixture: Float64) -> Float64:
+        """Derivative by each prediction, times the share of its row: (n, K) -> (n, K)."""
+
+    @abstractmethod
+    def curvature(self, mixture: Float64) -> Float64:
+        """Second derivative by each prediction, times the share of its row: (n, K) -> (n, K)."""
+
+    @abstractmethod
+    def descends(self, mixture: Float64, move: Float64, slope: float) -> bool:
+        """Whether the move (n, K), with the given slope at its start, descends enough."""
+
+
+class SmoothCriterion(Criterion):
+    """The mean of a smooth loss: ``sum_ik share_ik loss(y_ik, mu_ik)``."""
 
     @property
     def convex(self) -> bool:
@@ -401,7 +405,7 @@ class SmoothCriterion:
 
 
 @dataclass(frozen=True)
-class WindowedCriterion:
+class WindowedCriterion(Criterion):
     """The mean of a loss over windows around each prediction, and over rows.
 
     The mean of a loss over ``[a, b]`` has the slope ``(loss(b) - loss(a)) / (b - a)`` and the
@@ -409,15 +413,10 @@ class WindowedCriterion:
     weights that fall with the square of the width. The wide windows add little to the loss, but
     show Newton's method the kinks beyond the narrow one.
 
-    y, share : (n, K). width : half the width of the narrowest window.
+    width : half the width of the narrowest window.
     """
 
-    loss: Loss
-    y: Float64
-    share: Float64
     width: float
-
-    convex = True
 
     def slope(self, mixture: Float64) -> Float64:
         """Slope of the windowed loss, times the share."""
