@@ -21,7 +21,7 @@ from localma.gates import Labelled, MLPGate
 from localma.gates.base import Job
 from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.engine import block_size, compile_loss, in_threads
-from localma.gates.fused.trainer import Progress, train
+from localma.gates.fused.trainer import Progress, Training, Visit
 
 Array = NDArray[np.floating]
 SGEMM_SIZE, SGEMM_PRODUCTS = 1024, 10
@@ -202,23 +202,17 @@ def kernel_work(fits: Fits) -> Callable[[], list[Array]]:
         network.reorder_candidates(start.astype(np.float32), np.argsort(rows.layout.candidates))
         for start, rows in zip(fits.starts, packed, strict=True)
     ]
-    samples = [rows.packed(0) for rows in packed]
+    visits = [Visit.of_all_rows(rows, len(rates)) for rows in packed]  # which packs them
+    plain = MLPGate(tol=0.0)
+    plain.loss_scale_ = 1.0
 
     def work() -> list[Array]:
         thetas: list[Any] = [None] * len(packed)
 
         def one(i: int) -> None:
             progress, rows = Progress.at(starts[i], decay), packed[i]
-            train(
-                network,
-                samples[i],
-                progress,
-                order=np.arange(rows.chunks[0].n_blocks),
-                n_batches=1,
-                rates=rates,
-                mean_weight=rows.mean_weight,
-                derivative=derivative,
-            )
+            training = Training(plain, 0, network, rows, None, progress, rates)
+            training.run(visits[i], derivative)
             theta = progress.theta[: network.n_parameters]
             thetas[i] = network.reorder_candidates(theta, rows.layout.candidates)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from localma import LocalMAClassifier, LocalMARegressor, load
 from localma.equations import local_average, softmax
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates import EqualGate, GlobalGate, Labelled, MLPGate, ShrunkGate
+from localma.gates.fused import engine
 from localma.gates.fused.engine import evaluate
 from localma.gates.fused.networks import Ensemble, Network, Stack
 from localma.gates.points import MixedGates
@@ -281,3 +283,28 @@ class TestEstimators:
         assert len(fits) == 1
         np.testing.assert_array_equal(model.global_weights_, model.gate_.weights_)
         assert isinstance(model.gate_, GlobalGate)
+
+
+def test_few_calls_lie_between_the_user_and_the_kernel(monkeypatch):
+    """Frames from `fit` and from `predict` to the kernel, both included."""
+    kernel, depths = engine.kernel(), {}
+
+    def counting(name, function):
+        def count(*args):
+            frame, depth = sys._getframe(1), 0
+            while frame.f_code.co_name != "test_few_calls_lie_between_the_user_and_the_kernel":
+                frame, depth = frame.f_back, depth + 1
+            depths[name] = max(depths.get(name, 0), depth)
+            return function(*args)
+
+        return count
+
+    for name in ("train", "evaluate"):
+        monkeypatch.setattr(kernel, name, counting(name, getattr(kernel, name)))
+    monkeypatch.setattr(engine.joblib, "cpu_count", lambda: 1)  # threads have stacks of their own
+    X = np.random.default_rng(0).normal(size=(80, 2))
+    model = LocalMARegressor(CANDIDATES, random_state=0).fit(X, np.abs(X[:, 0]))
+    assert depths["train"] <= 8
+    assert depths.pop("evaluate") <= 9
+    model.predict(X)
+    assert depths["evaluate"] <= 5

@@ -18,7 +18,7 @@ from localma.gates import GlobalGate, Job, Labelled, MLPGate
 from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.engine import block_size, compile_loss
 from localma.gates.fused.networks import Network
-from localma.gates.fused.trainer import Progress, train
+from localma.gates.fused.trainer import Progress, Training, Visit
 from localma.losses import LOSSES, Loss, get_loss
 
 SQUARED = get_loss("squared_error")
@@ -50,17 +50,10 @@ def kernel_gradient(network, theta, X, P, y, *, loss=SQUARED, weight=None, bound
     order = chunks.layout.candidates
     start = network.reorder_candidates(theta, np.argsort(order))
     progress = Progress.at(start, np.zeros_like(theta))
-    train(
-        network,
-        chunks.packed(0),
-        progress,
-        order=np.arange(chunks.chunks[0].n_blocks),
-        n_batches=1,
-        rates=np.zeros(1, dtype=np.float32),
-        mean_weight=chunks.mean_weight,
-        derivative=compile_loss(loss.derivative),
-        logit_bound=bound,
-    )
+    gate = MLPGate(logit_bound=bound, tol=0.0)
+    gate.loss_scale_ = 1.0
+    training = Training(gate, 0, network, chunks, None, progress, np.zeros(1, dtype=np.float32))
+    training.run(Visit.of_all_rows(chunks, 1), compile_loss(loss.derivative))
     after, gradient = (
         network.reorder_candidates(padded[: len(theta)], order)
         for padded in (progress.theta, progress.gradient)

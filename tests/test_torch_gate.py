@@ -24,7 +24,7 @@ from localma.gates import GlobalGate, Labelled, MLPGate, ShrunkGate, TorchGate
 from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.engine import compile_loss
 from localma.gates.fused.networks import Network
-from localma.gates.fused.trainer import Progress, train
+from localma.gates.fused.trainer import Progress, Training, Visit
 from localma.gates.global_ import anchor_and_scale, floored
 from localma.losses import Loss, get_loss
 
@@ -95,11 +95,11 @@ class TestObjective:
         decay[shape.output_bias] = 0.0
         chunks = Chunks.of(data, None, 192, standardize=False, whole=True)
         order, progress = chunks.layout.candidates, Progress.at(theta, decay)
-        train(
-            shape, chunks.packed(0), progress, order=np.arange(chunks.chunks[0].n_blocks),
-            n_batches=1, rates=np.zeros(1, np.float32), mean_weight=chunks.mean_weight,
-            derivative=compile_loss(loss.derivative), loss_scale=scale,
-        )  # fmt: skip
+        fused = MLPGate(tol=0.0)
+        fused.loss_scale_ = scale
+        rates = np.zeros(1, dtype=np.float32)
+        run = Training(fused, 0, shape, chunks, None, progress, rates).run
+        run(Visit.of_all_rows(chunks, 1), compile_loss(loss.derivative))
         slope = progress.gradient[: len(theta)]
         # The kernel orders candidates, and gives the gradient of the loss without its shrinkage.
         slope = shape.reorder_candidates(slope, order) + decay * (

@@ -15,6 +15,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn.base import clone
 
 from localma.equations import local_average
+from localma.errors import FileFormatError
 from localma.folds import make_folds
 from localma.gates import (
     EqualGate,
@@ -343,3 +344,16 @@ def test_answers_about_itself_hold(name):
         low, high = gate.evidence.weight_band(X)
         assert (low <= weights).all()
         assert (weights <= high).all()
+
+
+@pytest.mark.parametrize("name", [name for name, gate in GATES.items() if gate.state])
+def test_arrays_are_those_of_the_declared_state(name):
+    gate = fitted(name, *problem())
+    arrays = gate.arrays()
+    assert list(arrays) == [saved.name for saved in gate.state]
+    for saved in gate.state:
+        assert arrays[saved.name].ndim == len(saved.axes)
+        assert arrays[saved.name].dtype == saved.dtype
+        without = {key: array for key, array in arrays.items() if key != saved.name}
+        with pytest.raises(FileFormatError, match="is restored from arrays of the shapes"):
+            clone(GATES[name]).restore(without)

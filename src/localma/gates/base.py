@@ -191,10 +191,10 @@ class Gate(BaseEstimator, ABC):
         fitted = []
         for job in jobs:
             gate = clone(self).set_params(shrinkage=job.shrinkage, random_state=job.random_state)
+            sample = data
             if job.rows is not None:
-                fitted.append(gate.fit(data.take(job.rows), global_weights=job.global_weights))
-            else:
-                fitted.append(gate.fit(data, global_weights=job.global_weights))
+                sample = data.take(job.rows)
+            fitted.append(gate.fit(sample, global_weights=job.global_weights))
         return fitted
 
     @property

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -29,16 +28,6 @@ from localma.tables.frames import take_rows
 
 TRUNK, BRANCHED = 0.25, 0.5
 """Shares of the steps after which the others branch off, and after which half are dropped."""
-
-
-class Path(Protocol):
-    """A path that can be trained in folds and then fitted to all rows."""
-
-    def held_out(self, random: np.random.RandomState) -> HeldOut:
-        """Train the path in each fold, and predict the rows that judge."""
-
-    def refit(self, seeds: Sequence[int], kept: Collection[int], weights: Array) -> Members:
-        """Train some points on all rows, one gate per seed; weights : (M,) the global ones."""
 
 
 def constant_members(
@@ -294,7 +283,9 @@ class BranchingPath:
         return gate.with_job(self.points[k].shrinkage, seed)
 
 
-def make_path(data: Labelled, folds: Sequence[Fold], points: Sequence[Point], seed: int) -> Path:
+def make_path(
+    data: Labelled, folds: Sequence[Fold], points: Sequence[Point], seed: int
+) -> BranchingPath | SeparatePath:
     """A path in the fused kernel if all gates are networks, else one of separate trainings."""
     if all(isinstance(point.gate, MLPGate | None) for point in points):
         return BranchingPath(data, folds, points, seed)

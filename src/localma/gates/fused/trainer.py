@@ -64,57 +64,6 @@ class Progress:
         return type(self)(theta, gradient, pull, moments, self.powers.copy())
 
 
-def train(
-    network: Network,
-    sample: Sample,
-    progress: Progress,
-    *,
-    order: Integers,
-    n_batches: int,
-    rates: Float32,
-    mean_weight: float,
-    derivative: BlockDerivative,
-    loss_scale: float = 1.0,
-    logit_bound: float | None = None,
-    tol: float = 0.0,
-) -> int:
-    """Minimise the mean loss, divided by `loss_scale`, by one step of Adam per rate.
-
-    order, n_batches : numbers of blocks, cut into equal batches, one per step; the first batch
-        follows the last.
-    mean_weight : mean weight of a packed row, over all rows of the training.
-    derivative : from `compile_loss`.
-    tol : training ends when the norm of the gradient with its decay is below it.
-
-    Returns the number of steps taken. A single rate of zero gives the gradient at the start.
-    """
-    n_outputs = len(sample.y) // len(sample.weight)
-    _check_sample(network, sample, progress, n_outputs)
-    return int(
-        kernel().train(
-            sample.X, sample.P, sample.y, sample.weight, sample.block, n_outputs,
-            np.array(network.sizes), progress.theta, progress.gradient, progress.moments,
-            progress.decay, rates, np.float32(logit_bound or 0.0), np.float32(network.leak),
-            np.float32(tol), derivative.block, sample.unit, sample.unit / loss_scale,
-            derivative.parameters,
-            np.ones(workspace_size(network, n_outputs, sample.block), dtype=np.float32),
-            order, n_batches, 1.0 / mean_weight, progress.powers,
-        )
-    )  # fmt: skip
-
-
-def _check_sample(network: Network, sample: Sample, progress: Progress, n_outputs: int) -> None:
-    """Refuse arrays that do not fit the network, since the kernel itself checks no index."""
-    n, p, M = len(sample.weight), network.sizes[0], network.sizes[-1]
-    expected = (n * p, n * M * n_outputs, n * n_outputs)
-    sizes = (sample.X.size, sample.P.size, sample.y.size)
-    if not network.fits(p, M) or sizes != expected or network.n_parameters > progress.theta.size:
-        raise InvalidInputError(
-            f"A network of the layers {network.sizes} does not fit a packed sample of {n} rows: "
-            f"its arrays have {sizes} numbers instead of {expected}."
-        )
-
-
 @dataclass(frozen=True)
 class Visit:
     """Some steps over a packed chunk.
@@ -127,6 +76,11 @@ class Visit:
     order: Integers
     n_batches: int
     n_steps: int
+
+    @classmethod
+    def of_all_rows(cls, chunks: Chunks, n_steps: int) -> Self:
+        """Visit a single chunk in steps over all of its rows."""
+        return cls(chunks.packed(0), np.arange(chunks.chunks[0].n_blocks), 1, n_steps)
 
 
 @dataclass
@@ -154,20 +108,32 @@ class Training:
 
     def run(self, visit: Visit, derivative: BlockDerivative) -> None:
         """Take the steps of a visit to a chunk; fewer if the whole sample has converged."""
-        gate = self.gate
-        self.done += train(
-            self.network,
-            visit.sample,
-            self.progress,
-            order=visit.order,
-            n_batches=visit.n_batches,
-            rates=self.rates[self.done : self.done + visit.n_steps],
-            mean_weight=self.chunks.mean_weight,
-            derivative=derivative,
-            loss_scale=gate.loss_scale_,
-            logit_bound=gate.logit_bound,
-            tol=gate.tol * (self.batch is None),
-        )
+        gate, network, sample, progress = self.gate, self.network, visit.sample, self.progress
+        n_outputs = len(sample.y) // len(sample.weight)
+        self._check_sample(sample, n_outputs)
+        rates = self.rates[self.done : self.done + visit.n_steps]
+        workspace = np.ones(workspace_size(network, n_outputs, sample.block), dtype=np.float32)
+        self.done += kernel().train(
+            sample.X, sample.P, sample.y, sample.weight, sample.block, n_outputs,
+            np.array(network.sizes), progress.theta, progress.gradient, progress.moments,
+            progress.decay, rates, np.float32(gate.logit_bound or 0.0), np.float32(network.leak),
+            np.float32(gate.tol * (self.batch is None)), derivative.block, sample.unit,
+            sample.unit / gate.loss_scale_, derivative.parameters, workspace, visit.order,
+            visit.n_batches, 1.0 / self.chunks.mean_weight, progress.powers,
+        )  # fmt: skip
+
+    def _check_sample(self, sample: Sample, n_outputs: int) -> None:
+        """Refuse arrays that do not fit the network, since the kernel itself checks no index."""
+        network, n = self.network, len(sample.weight)
+        p, M = network.sizes[0], network.sizes[-1]
+        expected = (n * p, n * M * n_outputs, n * n_outputs)
+        sizes = (sample.X.size, sample.P.size, sample.y.size)
+        n_padded = self.progress.theta.size
+        if not network.fits(p, M) or sizes != expected or network.n_parameters > n_padded:
+            raise InvalidInputError(
+                f"A network of the layers {network.sizes} does not fit a packed sample of {n} "
+                f"rows: its arrays have {sizes} numbers instead of {expected}."
+            )
 
     def store(self) -> None:
         """Write the parameters into the gate, with the candidates in the order of the user."""
@@ -228,7 +194,7 @@ def _course(training: Training, until: float, rng: np.random.Generator) -> Itera
     """Visit the chunks in a new random order in each pass, until the last step."""
     chunks, n_left = training.chunks, round(until * len(training.rates)) - training.done
     if n_left > 0 and training.batch is None:
-        yield Visit(chunks.packed(0), np.arange(chunks.chunks[0].n_blocks), 1, n_left)
+        yield Visit.of_all_rows(chunks, n_left)
         return
     while n_left > 0:
         for number in rng.permutation(len(chunks.chunks)).tolist():
