@@ -37,7 +37,7 @@ lint: $(VENV)/.dev  ## formatting, lint rules, types
 	$(BIN)/mypy
 
 docs: $(VENV)/.dev  ## the pages under build/docs; a warning is an error
-	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
 
 docs-serve: docs  ## the same pages at http://127.0.0.1:8000, until Ctrl-C
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/docs 8000
