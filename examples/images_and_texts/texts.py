@@ -2,9 +2,9 @@
 Texts: a gate that reads words
 ==============================
 
-Two filters for comments: one was trained on short messages, one on long ones. The gate reads the
-text. Here it uses features that you compute, such as embeddings; ``TextGate`` reads a transformer
-from a folder and can fine-tune it.
+Two filters for comments: one was trained on comments about sports, one on comments about cooking.
+The gate reads the text. Here it uses features that you compute, such as embeddings; ``TextGate``
+reads a transformer from a folder and can fine-tune it.
 """
 
 # %%
