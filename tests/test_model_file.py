@@ -30,6 +30,7 @@ from localma.errors import (
 )
 from localma.gates import MLPGate
 from localma.gates.fused.engine import evaluate as evaluate_stack
+from localma.gates.mlp import stacked
 from localma.inspection import evaluate
 from localma.losses import Loss, squared_error
 from localma.storage import array_file
@@ -761,7 +762,7 @@ class TestHostileFiles:
 def test_the_kernel_is_not_called_with_networks_that_do_not_fit(columns):
     gate = columns.gate_
     X = np.zeros((4, 1))
-    stack = gate._stack()
+    stack = stacked(np.zeros(2), [gate], [1.0])
     beyond = {
         "networks": stack.networks + np.array([0, 0, 0, 10**6]),
         "sizes": np.array([1, -4, 2]),

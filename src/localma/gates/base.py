@@ -337,9 +337,10 @@ def simplex_weights(weights: AnyArray, name: str) -> Float64:
         precise: Float64 = weights.astype(np.float64)  # half precision could hide a wrong sum
         if weights.ndim == 1 and is_on_simplex(precise):
             return precise
+    total = np.real(weights).sum(dtype=np.float64)
     raise FileFormatError(
         f"The array {name!r} must hold non-negative weights of shape (M,) that sum to one; "
-        f"received shape {weights.shape}, type {weights.dtype}, sum {weights.sum():g}."
+        f"received shape {weights.shape}, type {weights.dtype}, sum {total:g}."
     )
 
 
