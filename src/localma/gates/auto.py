@@ -172,8 +172,6 @@ class ShrunkGate(Gate):
         if data.n_inputs > 0 and data.n_rows < ORDERED_ROWS:
             data, order = ordered_by_content(data)
             folds = folds and _moved(folds, np.argsort(order))
-        self.n_features_in_, self.n_rows_ = data.n_inputs, data.n_rows
-        self.n_effective_ = data.n_effective
         useful_folds = self._judging(folds, data, random)
         plan = budget(data.n_rows, data.n_inputs, data.n_groups)
         n_restarts = self.n_restarts or plan.n_restarts
@@ -181,6 +179,8 @@ class ShrunkGate(Gate):
         points = self._points(plan, data.n_inputs, data.n_candidates, data.n_effective)
         path = make_path(data, useful_folds, points, seeds[0])
         held_out = path.held_out(random)
+        self.n_features_in_, self.n_rows_ = data.n_inputs, data.n_rows
+        self.n_effective_ = data.n_effective
         self._judge(held_out, points)
         if global_weights is None:
             global_weights = find_global_weights(data)
