@@ -41,8 +41,8 @@ from localma.candidates import (
     clean_cache,
 )
 from localma.candidates import cached as cached_module
-from localma.candidates.answers import OutputNames
 from localma.candidates.cached import candidate_fingerprint
+from localma.candidates.outputs import OutputNames
 from localma.errors import CandidateError, InvalidInputError
 from localma.storage import cache as cache_module
 from localma.storage.row_keys import row_keys
@@ -365,7 +365,7 @@ import numpy as np
 from sklearn.ensemble import RandomForestRegressor
 from localma.candidates import as_candidate
 from localma.candidates.cached import candidate_fingerprint
-from localma.candidates.answers import OutputNames
+from localma.candidates.outputs import OutputNames
 X = np.random.default_rng(0).normal(size=(60, 3))
 model = RandomForestRegressor(5, random_state=0).fit(X, X[:, 0])
 print(candidate_fingerprint(as_candidate(model)))

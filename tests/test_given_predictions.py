@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 from localma import LocalMAClassifier, LocalMARegressor, load
 from localma.candidates import Pool
-from localma.candidates.answers import OutputNames, names_of_outputs
+from localma.candidates.outputs import OutputNames, names_of_outputs
 from localma.errors import CandidateError, InvalidInputError
 
 P = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])

@@ -27,7 +27,7 @@ from localma.candidates import (
     needs_trust,
     recipe_beside,
 )
-from localma.candidates.answers import as_labels, check_names, check_saved_labels
+from localma.candidates.outputs import as_labels, check_names, check_saved_labels
 from localma.cautions import WARNINGS, Caution
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
 from localma.estimators import LocalMAClassifier, LocalMARegressor

@@ -43,7 +43,7 @@ from localma.candidates import (
     from_recipe,
     needs_trust,
 )
-from localma.candidates.answers import OutputNames
+from localma.candidates.outputs import OutputNames
 from localma.errors import CandidateError, FileFormatError, InvalidInputError
 from tests.loopback import Service, running
 from tests.tiny_candidates import ARCHITECTURE, write_image_weights, write_text_classifier

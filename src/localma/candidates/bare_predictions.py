@@ -8,7 +8,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from localma.candidates.answers import (
+from localma.candidates.outputs import (
     Array,
     Classes,
     Labels,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import issparse
 
-from localma.candidates.answers import (
+from localma.candidates.outputs import (
     Array,
     Classes,
     Labels,

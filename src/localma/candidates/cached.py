@@ -22,11 +22,11 @@ from joblib.hashing import NumpyHasher
 from numpy.typing import NDArray
 
 from localma._optional import optional
-from localma.candidates.answers import Array, OutputNames, Rows, Table, Task
 from localma.candidates.base import Candidate, Recipe, joined
 from localma.candidates.column import Column
 from localma.candidates.crossfitted import CrossFitted
 from localma.candidates.infer import as_candidate
+from localma.candidates.outputs import Array, OutputNames, Rows, Table, Task
 from localma.errors import CandidateError, InvalidInputError
 from localma.storage.cache import (
     MAX_BYTES,

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from localma.candidates.answers import Classes, Table, Task, check_saved_labels
 from localma.candidates.base import Candidate, FieldTypes, Recipe
+from localma.candidates.outputs import Classes, Table, Task, check_saved_labels
 from localma.errors import InvalidInputError
 from localma.tables.frames import (
     ColumnKey,

@@ -14,9 +14,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
 
-from localma.candidates.answers import Array, OutputNames, Table, Task, align, places_of
 from localma.candidates.base import Candidate, Inputs
 from localma.candidates.estimator import EstimatorCandidate, has_sklearn_tags, refuse_classifier
+from localma.candidates.outputs import Array, OutputNames, Table, Task, align, places_of
 from localma.errors import CandidateError, InvalidInputError
 from localma.folds import make_folds
 from localma.tables.frames import n_rows, take_rows

@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable
 from inspect import ismethod
 from typing import Any, ClassVar
 
-from localma.candidates.answers import Classes, Table, Task
 from localma.candidates.base import (
     COMMON_FIELDS,
     BatchSize,
@@ -16,6 +15,7 @@ from localma.candidates.base import (
     Recipe,
     common_options,
 )
+from localma.candidates.outputs import Classes, Table, Task
 from localma.errors import InvalidInputError
 from localma.imports import import_name, import_object
 

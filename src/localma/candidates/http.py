@@ -18,7 +18,6 @@ from zlib import crc32
 import numpy as np
 
 from localma._threads import thread_pool
-from localma.candidates.answers import Array, Classes, Rows, Table, Task
 from localma.candidates.base import (
     BatchSize,
     FieldTypes,
@@ -38,6 +37,7 @@ from localma.candidates.http_json import (
     read_predictions,
 )
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate
+from localma.candidates.outputs import Array, Classes, Rows, Table, Task
 from localma.errors import CandidateError, InvalidInputError, LocalMAError, unknown_name
 from localma.imports import import_name, import_object
 from localma.tables.frames import n_rows

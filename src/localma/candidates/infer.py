@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from localma.candidates.answers import Classes
 from localma.candidates.base import BatchSize, Candidate, Inputs, Recipe
 from localma.candidates.estimator import EstimatorCandidate
 from localma.candidates.function import FunctionCandidate
+from localma.candidates.outputs import Classes
 from localma.errors import FileFormatError, InvalidInputError
 from localma.imports import import_object
 from localma.storage.array_file import shown

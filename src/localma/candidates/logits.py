@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, softmax
 
-from localma.candidates.answers import Array, Classes, Table, Task, listed
 from localma.candidates.base import (
     COMMON_FIELDS,
     BatchSize,
@@ -24,6 +23,7 @@ from localma.candidates.base import (
     Recipe,
     common_options,
 )
+from localma.candidates.outputs import Array, Classes, Table, Task, listed
 from localma.errors import InvalidInputError
 from localma.tables.frames import without_mask
 

@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.candidates.answers import (
+from localma.candidates.bare_predictions import read_predictions
+from localma.candidates.base import Candidate
+from localma.candidates.column import Column
+from localma.candidates.crossfitted import Covered, CrossFitted
+from localma.candidates.infer import as_candidate
+from localma.candidates.outputs import (
     Array,
     Labels,
     OutputNames,
@@ -27,11 +32,6 @@ from localma.candidates.answers import (
     unknown_classes,
     warn_unknown_classes,
 )
-from localma.candidates.bare_predictions import read_predictions
-from localma.candidates.base import Candidate
-from localma.candidates.column import Column
-from localma.candidates.crossfitted import Covered, CrossFitted
-from localma.candidates.infer import as_candidate
 from localma.errors import InvalidInputError, unknown_name
 from localma.folds import make_folds
 from localma.tables.frames import (

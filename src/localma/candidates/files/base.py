@@ -11,7 +11,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.candidates.answers import Table
+from localma.candidates.outputs import Table
 from localma.errors import InvalidInputError
 from localma.storage.fingerprints import fingerprint
 from localma.tables.frames import column_names, dense

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma._optional import optional
-from localma.candidates.answers import Classes, Labels, Table, Task, as_labels
 from localma.candidates.base import BatchSize, FieldTypes, Inputs, Recipe, working_bytes
 from localma.candidates.estimator import one_hot
 from localma.candidates.files.base import ModelFile, PathLike, PerProcess, in_fixed_batches
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
+from localma.candidates.outputs import Classes, Labels, Table, Task, as_labels
 from localma.errors import InvalidInputError, unknown_name
 from localma.imports import import_name, import_object
 from localma.storage.fingerprints import file_state

@@ -6,7 +6,6 @@ from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar
 
 from localma._optional import optional
-from localma.candidates.answers import Classes
 from localma.candidates.base import (
     COMMON_FIELDS,
     BatchSize,
@@ -17,6 +16,7 @@ from localma.candidates.base import (
 )
 from localma.candidates.estimator import EstimatorCandidate
 from localma.candidates.files.base import ModelFile, PathLike
+from localma.candidates.outputs import Classes
 from localma.errors import InvalidInputError
 
 

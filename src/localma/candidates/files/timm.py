@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from localma._optional import optional
-from localma.candidates.answers import Array, Classes, Table, Task, as_labels, listed
 from localma.candidates.base import WORKING_COPIES, BatchSize, FieldTypes, Inputs, Recipe, RowError
 from localma.candidates.files.base import ModelFile, PerProcess, as_objects
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
+from localma.candidates.outputs import Array, Classes, Table, Task, as_labels, listed
 from localma.errors import InvalidInputError, MissingDependencyError
 from localma.tables.frames import n_rows
 

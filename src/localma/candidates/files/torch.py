@@ -17,10 +17,10 @@ from zipfile import ZipFile
 import numpy as np
 
 from localma._optional import optional
-from localma.candidates.answers import Array, Classes, Table, Task
 from localma.candidates.base import BatchSize, FieldTypes, Inputs, Recipe, working_bytes
 from localma.candidates.files.base import ModelFile, PerProcess, in_fixed_batches
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
+from localma.candidates.outputs import Array, Classes, Table, Task
 from localma.errors import InvalidInputError
 from localma.imports import import_name, import_object
 from localma.tables.frames import dense

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from localma._optional import optional
 from localma._torch_packages import import_transformers, model_folder, quiet
-from localma.candidates.answers import Array, Classes, Table, Task, as_labels, listed
 from localma.candidates.base import (
     AUTO_MEMORY,
     BatchSize,
@@ -26,6 +25,7 @@ from localma.candidates.base import (
 )
 from localma.candidates.files.base import ModelFile, PerProcess, as_objects
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
+from localma.candidates.outputs import Array, Classes, Table, Task, as_labels, listed
 from localma.errors import InvalidInputError
 from localma.tables.frames import n_rows
 
