@@ -55,12 +55,12 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(
             InvalidInputError,
             match=r"model\.bin' is not the file that was used before: its sha256 was "
-            r"[0-9a-f]{12}\.\.\. and is [0-9a-f]{12}\.\.\. now\. Put the old file back, or make "
-            "the candidate anew",
+            r"[0-9a-f]{12}\.\.\. and is [0-9a-f]{12}\.\.\. now\. Restore the old file, or make "
+            "a new candidate",
         ):
             kept.check()
     path.unlink()
-    with pytest.raises(InvalidInputError, match=r"model\.bin' is no longer there"):
+    with pytest.raises(InvalidInputError, match=r"model\.bin' no longer exists"):
         file.check()
 
 
@@ -263,7 +263,7 @@ def test_fixed_batches(size: int | None) -> None:
         return feed["x"] + feed["y"]
 
     x = np.arange(5.0)
-    found = in_fixed_batches(run, {"x": x, "y": x[:, None].ravel() * 10}, 5, size)
+    found = in_fixed_batches(run, {"x": x, "y": x[:, None].ravel() * 10}, size)
     assert found.tolist() == [0, 11, 22, 33, 44]
 
 
