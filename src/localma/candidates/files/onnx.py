@@ -216,10 +216,10 @@ def _columns_by_input(X: Table, tensors: Sequence[TensorInfo]) -> Mapping[str, T
     names = column_names(X)
     if names is not None and all(tensor.name in names for tensor in tensors):
         return {tensor.name: column_values(X, tensor.name) for tensor in tensors}
-    widths = [(*tensor.shape, 1, 1)[1] for tensor in tensors]
+    sizes = [(*tensor.shape, 1, 1)[1] for tensor in tensors]
+    widths = [size for size in sizes if isinstance(size, int)]
     shape = np.shape(X) if names is None else (n_rows(X), len(names))  # type: ignore[arg-type]
-    fixed = all(isinstance(width, int) for width in widths)
-    if len(shape) != 2 or not fixed or sum(widths) != shape[1]:
+    if len(shape) != 2 or len(widths) < len(sizes) or sum(widths) != shape[1]:
         wanted = ", ".join(f"{tensor.name!r} {list(tensor.shape)}" for tensor in tensors)
         raise InvalidInputError(
             f"the file takes several inputs, {wanted}, but rows of shape {list(shape[1:])} have "

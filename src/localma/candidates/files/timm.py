@@ -226,7 +226,7 @@ def _read(rows: Sequence[Any] | AnyArray, size: tuple[int, int]) -> Tensor:
 
 def _checked_size(size: int | Sequence[int]) -> tuple[int, int]:
     if isinstance(size, int | np.integer):
-        sizes = [int(size), int(size)]
+        sizes = [size, size]
     else:
         sizes = _as_list(size)
     whole = [isinstance(n, int | np.integer) and not isinstance(n, bool) and n > 0 for n in sizes]

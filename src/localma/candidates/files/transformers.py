@@ -252,7 +252,7 @@ class _Network:
     def __init__(self, file: ModelFile, device: str, max_length: int | None) -> None:
         folder = file.path
         self.tokenizer = _load_tokenizer(folder)
-        self.model = _load_model(folder).to(device).eval()
+        self.model = _load_model(folder).to(device).eval()  # type: ignore[arg-type]
         self.device = device
         self.max_length = _limit(self.tokenizer, self.model.config, max_length, folder)
 
