@@ -410,8 +410,8 @@ def test_labels_of_two_kinds_are_refused() -> None:
     numbers = LogisticRegression().fit(X, (Y > 0).astype(int))
     with pytest.raises(
         InvalidInputError,
-        match=r"Candidates must name their classes alike, all with strings or all with numbers; "
-        r"candidate 'words' knows 'no', 'yes' and candidate 'numbers' knows 0, 1: rename the "
+        match=r"The classes of all candidates must be strings, or all must be numbers; "
+        r"candidate 'words' has 'no', 'yes' and candidate 'numbers' has 0, 1: rename the "
         r"classes of one of them with as_candidate\(model, classes=\[\.\.\.\]\)\.",
     ):
         Pool({"words": words, "numbers": numbers}, task="classification")
@@ -447,16 +447,16 @@ def test_labels_that_a_tool_has_numbered_are_told(own: list[Any]) -> None:
         InvalidInputError,
         match=r"none knows 0, 1, and together they know 'x', 'y': cross_val_predict\("
         r"method='predict_proba'\), CalibratedClassifierCV\(ensemble=False\), VotingClassifier "
-        r"and StackingClassifier of scikit-learn number the labels\. With these, give integers "
-        r"throughout: y as 0, 1, 2, \.\.\. in the sorted order of the labels, and each "
+        r"and StackingClassifier of scikit-learn number the labels\. With these, use integers "
+        r"everywhere: y as 0, 1, 2, \.\.\. in the sorted order of the labels, and each "
         r"candidate as as_candidate\(model, classes=\[0, 1, 2, \.\.\.\]\), the "
-        r"numbers of its own labels\.$",
+        r"numbers of its labels\.$",
     ):
         pool.check_labels(np.array([0, 1, 1]))
 
 
 def test_candidates_that_cannot_do_the_task_are_refused_at_once() -> None:
-    with pytest.raises(InvalidInputError, match=r"Candidate 'north' is a function, and a function"):
+    with pytest.raises(InvalidInputError, match=r"Candidate 'north' is a function\. A function"):
         Pool([north], task="classification")
     with pytest.raises(InvalidInputError, match=r"Candidate 'a' \(Ridge\) is no classifier, and"):
         Pool({"a": CrossFitted(Ridge())}, task="classification")
@@ -552,8 +552,8 @@ def test_some_row_must_be_covered_by_all() -> None:
     pool = Pool({"first": first, "second": second}, task="regression")
     with pytest.raises(
         InvalidInputError,
-        match=r"Some row must have an out-of-fold prediction of every CrossFitted candidate, and "
-        r"none has for 'first', 'second': give them the same cv=\.",
+        match=r"At least one row must have an out-of-fold prediction of every CrossFitted "
+        r"candidate, and no row has one from all of 'first', 'second': give them the same cv=\.",
     ):
         pool.fit(X, Y)
 

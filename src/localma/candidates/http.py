@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from random import Random
 from threading import Event, local
-from typing import Any, ClassVar, Unpack
+from typing import Any, Unpack
 from urllib.parse import SplitResult, quote, urlsplit
 from zlib import crc32
 
@@ -18,8 +19,14 @@ import numpy as np
 
 from localma._threads import thread_pool
 from localma._types import Array, Float64, Json
-from localma.candidates.base import FieldTypes, Recipe, listed_rows
-from localma.candidates.files.base import NetworkOptions, SavedNetwork, checked_count
+from localma.candidates.base import (
+    Address,
+    ImportName,
+    LogitsCandidate,
+    LogitsRecipe,
+    listed_rows,
+)
+from localma.candidates.files.base import NetworkOptions, checked_count
 from localma.candidates.http_post import (
     LOOPBACK,
     AnswerError,
@@ -32,7 +39,6 @@ from localma.candidates.http_post import (
     read_predictions,
     redacted,
 )
-from localma.candidates.logits import LOGITS_FIELDS
 from localma.candidates.outputs import Rows, Table, Task
 from localma.errors import CandidateError, InvalidInputError, LocalMAError, unknown_name
 from localma.imports import import_name
@@ -87,7 +93,29 @@ FORMATS: Mapping[str, BuildDocument] = {
 """Functions from columns and rows to one JSON document, by name."""
 
 
-class HttpCandidate(SavedNetwork):
+@dataclass(frozen=True, kw_only=True)
+class HttpRecipe(LogitsRecipe):
+    """The address and the options."""
+
+    kind = "http"
+    url: Address
+    format: str
+    request: ImportName | None
+    response: ImportName | None
+    headers_from_env: dict[str, str]
+    timeout: float
+    retries: int
+    backoff: float
+    max_wait: float
+    max_concurrency: int
+    random_state: int | None
+
+    def make(self) -> HttpCandidate:
+        """Rebuild it. Imports functions, and its predictions call an address."""
+        return HttpCandidate(**self.options())
+
+
+class HttpCandidate(LogitsCandidate):
     """A model behind a web address, which receives batches of rows as JSON by POST.
 
     The candidate sends one of three documents. The server must return ``{"predictions": [...]}``
@@ -137,21 +165,7 @@ class HttpCandidate(SavedNetwork):
     """
 
     kind = "http"
-    fields: ClassVar[FieldTypes] = LOGITS_FIELDS
-    own_fields: ClassVar[FieldTypes] = {
-        "url": (str,),
-        "format": (str,),
-        "request": (str, type(None)),
-        "response": (str, type(None)),
-        "headers_from_env": (dict,),
-        "timeout": (int, float),
-        "retries": (int,),
-        "backoff": (int, float),
-        "max_wait": (int, float),
-        "max_concurrency": (int,),
-        "random_state": (int, type(None)),
-    }
-    functions = ("request", "response")
+    recipe_type = HttpRecipe
 
     def __init__(
         self,
@@ -175,7 +189,7 @@ class HttpCandidate(SavedNetwork):
             raise unknown_name("format", format, FORMATS)
         self.url = _checked_url(url)
         self.format, self.request, self.response = format, request, response
-        for field in self.functions:
+        for field in ("request", "response"):
             _check_function(field, getattr(self, field))
         self.headers_from_env = _checked_headers(headers_from_env or {}, urlsplit(self.url))
         self.timeout = _checked_seconds("timeout", timeout, least=1e-3)
@@ -197,7 +211,7 @@ class HttpCandidate(SavedNetwork):
         address = urlsplit(self.url)
         return f"{address.scheme}://{address.netloc}{address.path}"
 
-    def _network_identity(self) -> object:
+    def _network_identity(self) -> Hashable:
         converters = [(import_name(f) or id(f)) for f in (self.request, self.response)]
         return self.url, self.format, *converters, *sorted(self.headers_from_env.items())
 
@@ -283,11 +297,6 @@ class HttpCandidate(SavedNetwork):
             numbers = range(n_rows(X)) if rows is None else rows
             error = ServerError(f"{listed_rows(numbers)}: {error}")
         return super()._failure(error, name, X, rows, of)
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> HttpCandidate:
-        """Rebuild it. Imports functions and calls an address: trusted recipes only."""
-        return cls(**cls._options(recipe))
 
 
 def _parsed(call: Call, n: int, answer: bytes) -> tuple[Json, str]:

@@ -1,84 +1,100 @@
-"""From what a model returned to checked predictions: classes, outputs, names and shapes."""
+"""Checks of what candidates return: names, classes, shapes, probabilities and logits."""
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from math import isfinite
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import expit, softmax
 
+from localma._types import AnyArray, Integers
+from localma._types import Array as Array  # for the modules that import it from here
 from localma.errors import CandidateError, FileFormatError, InvalidInputError, unknown_name
 from localma.folds import is_missing
 from localma.storage.array_file import shown
-from localma.tables.frames import column_names, dense, readable_tensor
+from localma.tables.frames import column_names, dense, readable_tensor, without_mask
 
 if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]
     from narwhals.typing import IntoDataFrame, IntoSeries
+    from numpy.typing import ArrayLike
     from scipy.sparse import sparray, spmatrix
 
-Array = NDArray[np.floating]
-Labels = NDArray[Any]
-Names = tuple[str, ...]
+Label: TypeAlias = str | float
+Labels: TypeAlias = AnyArray
+Names: TypeAlias = tuple[str, ...]
 Table: TypeAlias = (
     "NDArray[np.generic] | IntoDataFrame | IntoSeries | sparray | spmatrix | Sequence[object]"
 )
 """The inputs X: n rows of an array, a data frame, a sparse matrix, or n objects."""
-Classes: TypeAlias = "Sequence[str] | Sequence[float] | NDArray[np.generic]"
+Output: TypeAlias = "ArrayLike | IntoDataFrame | IntoSeries"
+"""What a model may return for n rows, or a user may pass as a target or as predictions."""
+Classes: TypeAlias = "Sequence[Label] | NDArray[np.generic]"
 """K class labels, all strings or all numbers, as users give them."""
 Task = Literal["regression", "classification"]
-Rows = Sequence[int] | NDArray[np.intp]
-"""What errors call the rows that a candidate was given."""
+Activation = Literal["softmax", "sigmoid"]
+Rows: TypeAlias = Sequence[int] | Integers
+"""Row numbers for error messages."""
 MOST_LABEL_BYTES = 2**24
-"""Memory that the labels of a file may take: NumPy gives each as much as the longest needs."""
-SUM_TOLERANCE = 1e-3  # a float32 softmax over a thousand classes stays well within
+"""Limit for the labels of a file in memory: NumPy stores each at the length of the longest."""
+SUM_TOLERANCE = 1e-3  # a float32 softmax over a thousand classes is well within
 LEAST_SUM, GREATEST_SUM = 1.0 - SUM_TOLERANCE, 1.0 + SUM_TOLERANCE
-ROUNDING = 1e-6  # 1 - p of a probability that float32 rounded up is this little below zero
+ROUNDING = 1e-6  # 1 - p may be this far below zero if float32 rounded p up
+COLDEST, HOTTEST = 0.01, 100.0
+"""Limits of a fitted temperature."""
 
 
-# Names of candidates: strings, each once.
+# Names of candidates.
 
 
-def check_names(names: Iterable[Any]) -> tuple[str, ...]:
-    """Refuse names that are no strings or that stand there twice.
+def check_names(names: Iterable[Hashable]) -> Names:
+    """Check that the names are strings, not empty, and unique.
 
     >>> check_names(["north", "south"])
     ('north', 'south')
     """
-    names = tuple(names)
+    counts: Counter[str] = Counter()
     for name in names:
         if not isinstance(name, str) or not name:
             raise InvalidInputError(
                 f"Names of candidates must be strings that are not empty; received {name!r} "
                 f"({type(name).__name__})."
             )
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise InvalidInputError(
-            f"Names of candidates must differ; {twice[0]!r} is there {names.count(twice[0])} "
-            "times: rename all but one."
-        )
-    return names
+        counts[name] += 1
+    for name, count in counts.items():
+        if count > 1:
+            raise InvalidInputError(
+                f"Names of candidates must differ; {name!r} is there {count} times: rename all "
+                "but one."
+            )
+    return tuple(counts)
 
 
-def made_unique(labels: Sequence[str]) -> tuple[str, ...]:
-    """Number the labels that are there more than once, as scikit-learn does for pipelines.
+def made_unique(labels: Sequence[str]) -> Names:
+    """Number the labels that occur more than once, as scikit-learn does for pipelines.
 
     >>> made_unique(["ridge", "tree", "tree"])
     ('ridge', 'tree-1', 'tree-2')
     """
-    count, seen = Counter(labels), Counter[str]()
+    total, count = Counter(labels), Counter[str]()
     names = []
     for label in labels:
-        seen[label] += 1
-        names.append(f"{label}-{seen[label]}" if count[label] > 1 else label)
+        count[label] += 1
+        if total[label] > 1:
+            label = f"{label}-{count[label]}"
+        names.append(label)
     return tuple(names)
 
 
-def numbered(n_candidates: int) -> tuple[str, ...]:
-    """Names for the columns of an array that has none.
+def numbered(n_candidates: int) -> Names:
+    """Return names for the columns of an array.
 
     >>> numbered(2)
     ('candidate_0', 'candidate_1')
@@ -87,24 +103,23 @@ def numbered(n_candidates: int) -> tuple[str, ...]:
 
 
 def check_same_names(received: Sequence[str], expected: Sequence[str]) -> None:
-    """Refuse predictions under other names than the candidates', in whatever order."""
+    """Check that predictions have the names of the candidates, in any order."""
     for name in received:
         if name not in expected:
             raise unknown_name("candidate", name, expected)
     missing = [name for name in expected if name not in received]
     if missing:
-        listed = ", ".join(repr(name) for name in missing)
         raise InvalidInputError(
-            f"predictions must have every candidate; {listed} missing: add the predictions of "
-            "these candidates, or fit again without them."
+            f"predictions must have every candidate; {listed(missing)} missing: add the "
+            "predictions of these candidates, or fit again without them."
         )
 
 
-# Class labels: their kinds, their union, and aligning probabilities by label.
+# Class labels: check them, take their union, and align probabilities by label.
 
 
-def as_labels(classes: Any) -> Labels:
-    """Class labels as an array of strings or of numbers, each once: (K,).
+def as_labels(classes: Classes) -> Labels:
+    """Return class labels as an array of unique strings or numbers: (K,).
 
     >>> as_labels(["no", "yes"]).tolist()
     ['no', 'yes']
@@ -118,7 +133,7 @@ def as_labels(classes: Any) -> Labels:
         )
     if len(set(labels.tolist())) < labels.size:
         raise InvalidInputError(f"classes must name each label once; received {labels.tolist()!r}.")
-    # NumPy turns [0, "yes"] into strings without a word.
+    # NumPy silently turns [0, "yes"] into strings.
     if labels.dtype.kind == "U" and not all(isinstance(label, str) for label in classes):
         raise InvalidInputError(
             f"classes must be all strings or all numbers; received {list(classes)!r}."
@@ -126,8 +141,8 @@ def as_labels(classes: Any) -> Labels:
     return labels
 
 
-def check_saved_labels(labels: Any, width: int = 0) -> None:
-    """Refuse labels of a file that are not a list, or would take too much memory as an array.
+def check_saved_labels(labels: Sequence[Label], width: int = 0) -> None:
+    """Check that the labels of a file are a list, and not too large as an array.
 
     width : characters of each label, if the file states them.
     """
@@ -142,16 +157,16 @@ def check_saved_labels(labels: Any, width: int = 0) -> None:
 
 
 def _from_objects(labels: Labels) -> Labels:
-    kinds = {type(label) for label in labels.ravel().tolist()}
-    if all(issubclass(kind, str) for kind in kinds):
+    types = {type(label) for label in labels.ravel().tolist()}
+    if all(issubclass(kind, str) for kind in types):
         return labels.astype(str)
-    if all(issubclass(kind, bool | int | float) for kind in kinds):
+    if all(issubclass(kind, bool | int | float) for kind in types):
         return np.asarray(labels.tolist())
     return labels
 
 
 def union_of_classes(classes: Mapping[str, Labels]) -> Labels:
-    """Sorted union of the classes of several candidates: (K,).
+    """Return the sorted union of the classes of several candidates: (K,).
 
     >>> union_of_classes({"a": as_labels([2, 1]), "b": as_labels([3, 1])}).tolist()
     [1, 2, 3]
@@ -160,49 +175,42 @@ def union_of_classes(classes: Mapping[str, Labels]) -> Labels:
     if strings and len(strings) < len(classes):
         number = next(name for name in classes if name not in strings)
         raise InvalidInputError(
-            "Candidates must name their classes alike, all with strings or all with numbers; "
-            f"candidate {strings[0]!r} knows {listed(classes[strings[0]])} and candidate "
-            f"{number!r} knows {listed(classes[number])}: rename the classes of one of them with "
+            "The classes of all candidates must be strings, or all must be numbers; "
+            f"candidate {strings[0]!r} has {listed(classes[strings[0]])} and candidate "
+            f"{number!r} has {listed(classes[number])}: rename the classes of one of them with "
             "as_candidate(model, classes=[...])."
         )
     return np.unique(np.concatenate(list(classes.values())))
 
 
-def places_of(own: Labels, classes: Labels) -> NDArray[np.intp] | None:
-    """Where each own class stands in `classes`; None if the two are the same.
+def align(probabilities: Array, labels: Labels, classes: Labels) -> Array:
+    """Move each column to the position of its class; classes without a column get zero.
 
-    >>> places_of(as_labels(["b", "a"]), as_labels(["a", "b", "c"])).tolist()
-    [1, 0]
-    """
-    if np.array_equal(own, classes):
-        return None
-    places = {label: place for place, label in enumerate(classes.tolist())}
-    return np.array([places[label] for label in own.tolist()], dtype=np.intp)
+    probabilities : (n, K_labels), labels : (K_labels,), classes : (K,) -> (n, K).
 
-
-def align(probabilities: Array, places: NDArray[np.intp] | None, n_classes: int) -> Array:
-    """Put each column at the place of its class, with zero for the classes that are not there.
-
-    probabilities : (n, K_own), places : (K_own,) -> (n, K).
-
-    >>> align(np.array([[0.25, 0.75]]), np.array([2, 0]), 3).tolist()
+    >>> align(np.array([[0.25, 0.75]]), as_labels(["c", "a"]), as_labels(["a", "b", "c"])).tolist()
     [[0.75, 0.0, 0.25]]
     """
-    if places is None:
+    if np.array_equal(labels, classes):
         return probabilities
-    aligned = np.zeros((len(probabilities), n_classes))
-    aligned[:, places] = probabilities
+    index = {label: column for column, label in enumerate(classes.tolist())}
+    aligned = np.zeros((len(probabilities), len(classes)))
+    aligned[:, [index[label] for label in labels.tolist()]] = probabilities
     return aligned
 
 
-def unknown_classes(own: Iterable[Any], classes: Labels) -> list[Any]:
-    """Those of `classes` that are not among a candidate's own."""
-    known = set(own)
-    return [label for label in classes.tolist() if label not in known]
+def unknown_classes(labels: Iterable[Label] | Labels, classes: Labels) -> list[Label]:
+    """Return those of `classes` that are not among the labels.
+
+    >>> unknown_classes(["no"], as_labels(["no", "yes"]))
+    ['yes']
+    """
+    label_set = set(labels)
+    return [label for label in classes.tolist() if label not in label_set]
 
 
 def are_numbers_from_zero(labels: Labels) -> bool:
-    """Whether sorted labels (K,) are the integers 0 to K - 1, as an encoder of labels gives them.
+    """Whether sorted labels (K,) are the integers 0 to K - 1, as from scikit-learn's LabelEncoder.
 
     >>> are_numbers_from_zero(np.array([0, 1, 2])), are_numbers_from_zero(np.array([1, 2]))
     (True, False)
@@ -210,37 +218,55 @@ def are_numbers_from_zero(labels: Labels) -> bool:
     return labels.dtype.kind in "iu" and np.array_equal(labels, np.arange(len(labels)))
 
 
-def check_no_label_missing(y: Any) -> None:
-    """Refuse labels (n,) of which some are None, NaN or the NA of pandas.
+def class_codes(y: Output, classes: Labels) -> Integers:
+    """Return the index of each label among the classes: (n,).
+
+    >>> class_codes(["yes", "no"], as_labels(["no", "yes"])).tolist()
+    [1, 0]
+    """
+    index = {label: code for code, label in enumerate(classes.tolist())}
+    labels = np.asarray(without_mask(y, "y")).tolist()
+    unknown = [label for label in dict.fromkeys(labels) if label not in index]
+    if unknown:
+        raise InvalidInputError(
+            f"Every label in y must be one of the candidate's classes {listed(classes)}; received "
+            f"{listed(unknown[:5])}: leave out those rows."
+        )
+    return np.array([index[label] for label in labels], dtype=np.intp)
+
+
+def check_no_label_missing(y: Output) -> None:
+    """Check that no label (n,) is None, NaN or the NA of pandas.
 
     >>> check_no_label_missing(["no", "yes"])
     """
-    # NumPy turns ["no", nan] into strings without a word.
-    given = np.asarray(y, dtype=object if isinstance(y, list | tuple) else None)
-    if given.ndim == 0 or given.size == 0 or given.dtype.kind not in "Of":
+    # NumPy silently turns ["no", nan] into strings.
+    dtype = object if isinstance(y, list | tuple) else None
+    labels = np.asarray(y, dtype=dtype)
+    if labels.ndim == 0 or labels.size == 0 or labels.dtype.kind not in "Of":
         return
-    labels = given.reshape(len(given), -1)[:, :1].ravel()
-    missing = (
-        [is_missing(label) for label in labels] if labels.dtype == object else labels != labels
-    )
+    labels = labels.reshape(len(labels), -1)[:, 0]
+    missing = labels != labels
+    if labels.dtype == object:
+        missing = np.array([is_missing(label) for label in labels])
     rows = np.flatnonzero(missing)
     if len(rows):
         raise InvalidInputError(
-            f"Every row needs a label; {len(rows)} of {len(given)} have none in y, first in row "
+            f"Every row needs a label; {len(rows)} of {len(labels)} have none in y, first in row "
             f"{rows[0]}: leave those rows out."
         )
 
 
-def warn_unknown_classes(missing: Mapping[str, Sequence[Any]]) -> None:
-    """Give one warning for all classes that some candidate does not know, if there are any."""
-    parts = [
-        f"candidate {name!r} does not know the class{'es' if len(labels) > 1 else ''} "
-        f"{listed(labels)}"
-        for name, labels in missing.items()
-        if labels
-    ]
-    if parts:
-        text = "; ".join(parts)
+def warn_unknown_classes(missing: Mapping[str, Sequence[Label]]) -> None:
+    """Give one warning for all classes that some candidate does not have, if there are any."""
+    clauses = []
+    for name, labels in missing.items():
+        if len(labels) == 1:
+            clauses.append(f"candidate {name!r} does not know the class {listed(labels)}")
+        elif labels:
+            clauses.append(f"candidate {name!r} does not know the classes {listed(labels)}")
+    if clauses:
+        text = "; ".join(clauses)
         warnings.warn(
             f"C{text[1:]}: a class that a candidate does not know gets probability zero from it.",
             UserWarning,
@@ -248,26 +274,26 @@ def warn_unknown_classes(missing: Mapping[str, Sequence[Any]]) -> None:
         )
 
 
-def listed(labels: Any) -> str:
-    """Labels as they stand in a message.
+def listed(labels: Sequence[Hashable] | Labels) -> str:
+    """Write labels for a message.
 
     >>> listed(as_labels(["no", "yes"]))
     "'no', 'yes'"
     """
-    return ", ".join(repr(label) for label in np.asarray(labels).tolist())
+    return ", ".join(map(repr, np.asarray(labels).tolist()))
 
 
-# Several outputs: columns of data frames go by name, those of arrays by position.
+# Several outputs: columns of data frames are matched by name, those of arrays by position.
 
 
 class OutputNames:
-    """The order of K outputs, where some data frame names them.
+    """The order of K outputs, if a data frame names them.
 
     Parameters
     ----------
-    names : K names in their order; None takes those of the first data frame that has some.
-    of : whose they are, for the error.
-    by_alphabet : whether names that are taken from a data frame are put in alphabetical order.
+    names : K names in their order; None takes the names of the first data frame.
+    of : the origin of the names, for error messages.
+    by_alphabet : whether names that come from a data frame are sorted.
 
     Examples
     --------
@@ -280,42 +306,47 @@ class OutputNames:
     def __init__(
         self, names: Sequence[str] | None = None, of: str = "", *, by_alphabet: bool = False
     ) -> None:
-        self.names: Names | None = None if names is None else tuple(names)
+        self.names: Names | None = None
+        if names is not None:
+            self.names = tuple(names)
         self.of, self.by_alphabet = of, by_alphabet
 
     @classmethod
-    def of_target(cls, y: Any) -> OutputNames:
-        """Those of y, if it is a data frame of several named columns; else none yet."""
+    def of_target(cls, y: Output) -> OutputNames:
+        """Take the names of y, if it is a data frame with several named columns."""
         return cls(names_of_outputs(y, "y"), "y")
 
-    def arranged(self, values: Any, of: str) -> Any:
-        """Columns of a data frame in this order: (n, K); anything without names as it is.
+    def arranged(self, values: Output, of: str) -> Output:
+        """Put the columns of a data frame in this order: (n, K). Return other values unchanged.
 
-        values : what somebody said of n rows; of : who, for the error.
+        values : n rows of outputs; of : their origin, for error messages.
         """
         names = names_of_outputs(values, of)
-        return values if names is None else self.put_in_order(dense(values), names, of)
+        if names is None:
+            return values
+        return self.put_in_order(dense(values), names, of)
 
-    def put_in_order(self, values: Any, names: Names | None, of: str) -> Any:
-        """Columns (n, K) with these names in this order, which they set if there is none yet."""
+    def put_in_order(self, values: AnyArray, names: Names | None, of: str) -> AnyArray:
+        """Put columns (n, K) with these names in this order. The first names set the order."""
         if names is None:
             return values
         if self.names is None:
-            self.names, self.of = tuple(sorted(names)) if self.by_alphabet else names, of
+            self.names, self.of = names, of
+            if self.by_alphabet:
+                self.names = tuple(sorted(names))
         if sorted(names) != sorted(self.names):
             raise InvalidInputError(
                 f"The outputs of {of} are named {listed(names)}, and those of {self.of} "
-                f"{listed(self.names)}; named outputs are put together by name: rename the "
-                "columns, or give an array, whose columns are taken in the order "
-                f"{listed(self.names)}."
+                f"{listed(self.names)}. Named outputs are matched by name: rename the columns, or "
+                f"pass an array with its columns in the order {listed(self.names)}."
             )
         if names == self.names:
             return values
         return values[:, [names.index(name) for name in self.names]]
 
 
-def names_of_outputs(values: Any, of: str) -> Names | None:
-    """Names of a data frame's columns, if there are several, all strings, and somebody's choice.
+def names_of_outputs(values: Output, of: str) -> Names | None:
+    """Return the column names of a data frame, if there are several and none is a default name.
 
     >>> names_of_outputs([[1.0, 2.0]], "y") is None
     True
@@ -324,21 +355,21 @@ def names_of_outputs(values: Any, of: str) -> Names | None:
     if names is None or len(names) < 2 or not all(isinstance(name, str) for name in names):
         return None
     if names in ([f"column_{k}" for k in range(len(names))], [*map(str, range(len(names)))]):
-        return None  # those of polars, and of numbers in a file, where nobody gave any
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidInputError(
-            f"The outputs of {of} must have different names; {twice!r} is there more than once: "
-            "rename them, or pass an array."
-        )
+        return None  # default names of polars, and of files without names
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidInputError(
+                f"The outputs of {of} must have different names; {name!r} is there more than "
+                "once: rename them, or pass an array."
+            )
     return tuple(names)
 
 
-# Predictions: real, finite, one row per row, probabilities that sum to one.
+# Predictions: real and finite, one row for each row of X, probabilities with sum one.
 
 
 def check_task_name(task: str) -> None:
-    """Refuse a task that no candidate has."""
+    """Check that the task is "regression" or "classification"."""
     if task not in get_args(Task):
         raise InvalidInputError(
             f"task must be 'regression' or 'classification'; received {task!r}."
@@ -346,7 +377,7 @@ def check_task_name(task: str) -> None:
 
 
 def as_prediction(
-    output: Any,
+    output: Output,
     *,
     name: str,
     n: int,
@@ -354,63 +385,75 @@ def as_prediction(
     rows: Rows | None = None,
     outputs: OutputNames | None = None,
 ) -> Array:
-    """Check what a candidate returned for n rows and bring it to its one shape.
+    """Check the output of a candidate for n rows, and give it the standard shape.
 
     Parameters
     ----------
-    output : what the candidate returned.
-    name : name of the candidate, for the error.
-    n : number of rows that it was given.
+    output : the value that the candidate returned.
+    name : name of the candidate, for error messages.
+    n : number of rows that it received.
     classes : (K,) labels of its columns in classification, None in regression.
-    rows : (n,) what the error calls the rows; counted from zero if None.
-    outputs : the order of several outputs in regression, where data frames name them.
+    rows : (n,) row numbers for error messages; counted from zero if None.
+    outputs : the order of several outputs in regression, if data frames name them.
 
     Returns
     -------
     Array
         (n,) or (n, K) for regression, (n, K) for classification.
 
+    Examples
+    --------
     >>> as_prediction([[1.0], [2.0]], name="north", n=2, classes=None).tolist()
     [1.0, 2.0]
     >>> as_prediction([0.25], name="north", n=1, classes=np.array(["no", "yes"])).tolist()
     [[0.75, 0.25]]
     """
-    if classes is None:
-        output = output if outputs is None else _by_name(output, outputs, name)
-        values = _shape_regression(_real_array(output, name), name, n)
-        _check_finite(values, name, rows)
-        return values
-    values = _real_array(_by_label(output, classes), name)
-    return _probabilities(values, name, n, classes, rows)
+    if classes is not None:
+        values = _real_array(_by_label(output, classes), name)
+        return _probabilities(values, name, n, classes, rows)
+    if outputs is not None:
+        output = _by_name(output, outputs, name)
+    values = _shape_regression(_real_array(output, name), name, n)
+    _check_finite(values, name, rows)
+    return values
 
 
-def check_not_reordered(output: Any, X: Table, name: str) -> None:
-    """Refuse a pandas output with the index of a pandas X in another order: rows go by position.
+def check_not_reordered(output: Output, X: Table, name: str) -> None:
+    """Raise an error if output and X are pandas objects with the same index in another order.
 
-    An index that counts from zero says nothing: it is what new pandas objects have.
+    Rows are matched by position. A RangeIndex is the default of new pandas objects, so it is no
+    evidence of another order.
     """
-    index, own = getattr(output, "index", None), getattr(X, "index", None)
-    if index is None or own is None or not hasattr(output, "iloc") or not hasattr(X, "iloc"):
+    index, expected = pandas_index(output), pandas_index(X)
+    if index is None or expected is None or type(index).__name__ == "RangeIndex":
         return
-    counted = type(index).__name__ == "RangeIndex"
-    if (
-        counted
-        or len(index) != len(own)
-        or index.equals(own)
-        or len(index.symmetric_difference(own))
-    ):
+    row = differing_row(index, expected)
+    if row is None or len(index.symmetric_difference(expected)):
         return
-    row = next((k for k in range(len(own)) if own[k] != index[k]), 0)
     raise CandidateError(
         f"Candidate {name!r} returned the rows of X in another order: in row {row} X has index "
-        f"{own[row]!r} and the prediction {index[row]!r}; return them as they came, with "
+        f"{expected[row]!r} and the prediction {index[row]!r}; return them in the order of X, with "
         ".loc[X.index].",
         candidate=name,
     )
 
 
-def _by_name(output: Any, outputs: OutputNames, name: str) -> Any:
-    """Order the columns of a returned data frame as the outputs are."""
+def pandas_index(table: Output | Table) -> pandas.Index | None:
+    """Return the index of a pandas object; None for other tables."""
+    if nw.dependencies.is_pandas_dataframe(table) or nw.dependencies.is_pandas_series(table):
+        return table.index
+    return None
+
+
+def differing_row(index: pandas.Index, expected: pandas.Index) -> int | None:
+    """Return the first row in which two indices of the same length differ; None if they do not."""
+    if len(index) != len(expected) or index.equals(expected):
+        return None
+    return next((row for row in range(len(index)) if expected[row] != index[row]), 0)
+
+
+def _by_name(output: Output, outputs: OutputNames, name: str) -> Output:
+    """Put the columns of a returned data frame in the order of the outputs."""
     if isinstance(output, np.ndarray):
         return output
     try:
@@ -419,37 +462,37 @@ def _by_name(output: Any, outputs: OutputNames, name: str) -> Any:
         raise CandidateError(str(error), candidate=name) from error
 
 
-def _by_label(output: Any, classes: Labels) -> Any:
-    """Order the columns of a returned data frame by class label, where they are labels."""
+def _by_label(output: Output, classes: Labels) -> Output:
+    """Put the columns of a returned data frame in the order of the classes, if they are labels."""
     if isinstance(output, np.ndarray):
         return output
     names = column_names(output)
     if names is None:
         return output
-    columns, wanted = [str(name) for name in names], [str(label) for label in classes.tolist()]
+    columns, labels = [str(name) for name in names], [str(label) for label in classes.tolist()]
     values = dense(output)
-    if sorted(columns) != sorted(wanted):
+    if sorted(columns) != sorted(labels):
         return values
-    return values[:, [columns.index(label) for label in wanted]]
+    return values[:, [columns.index(label) for label in labels]]
 
 
-def _real_array(output: Any, name: str) -> Array:
-    if np.ma.is_masked(output):
+def _real_array(output: Output, name: str) -> Array:
+    if isinstance(output, np.ma.MaskedArray) and np.ma.is_masked(output):
         raise CandidateError(
             f"Candidate {name!r} masked {np.ma.getmaskarray(output).sum()} of its predictions; it "
-            "must predict every row it is given: fill them, or leave those rows out.",
+            "must predict every row that it receives: fill them, or remove those rows.",
             candidate=name,
         )
     try:
         values = np.asarray(readable_tensor(output))
     except Exception as error:
         raise CandidateError(
-            f"Candidate {name!r} returned a {type(output).__name__} that is no array of numbers "
-            f"({error}); return an array of shape (n,) or (n, K).",
+            f"Candidate {name!r} returned a {type(output).__name__} that cannot be read as an "
+            f"array of numbers ({error}); return an array of shape (n,) or (n, K).",
             candidate=name,
         ) from error
     if values.dtype.kind not in "biuf":
-        example = f", such as {values.flat[0]!r}" if values.size else ""
+        example = "".join(f", such as {value!r}" for value in values.flat[:1])
         raise CandidateError(
             f"Candidate {name!r} returned values of dtype {values.dtype}{example}; predictions "
             "must be real numbers.",
@@ -460,10 +503,10 @@ def _real_array(output: Any, name: str) -> Array:
 
 
 def _shape_regression(values: Array, name: str, n: int) -> Array:
-    if values.shape == (n,):
+    if values.shape == (n, 1):
+        return values[:, 0]
+    if values.shape == (n,) or (values.ndim == 2 and len(values) == n and values.size):
         return values
-    if values.ndim == 2 and values.shape[0] == n and values.shape[1] > 0:
-        return values[:, 0] if values.shape[1] == 1 else values
     raise CandidateError(
         f"Candidate {name!r} returned shape {values.shape}; expected ({n},) or ({n}, 1), "
         f"or ({n}, K) for K outputs.",
@@ -473,20 +516,21 @@ def _shape_regression(values: Array, name: str, n: int) -> Array:
 
 def _probabilities(values: Array, name: str, n: int, classes: Labels, rows: Rows | None) -> Array:
     K = len(classes)
-    second_only = K == 2 and values.shape in ((n,), (n, 1))
-    if not second_only and values.shape != (n, K):
-        also = f", or ({n},) for the probability of {classes.tolist()[1]!r}" if K == 2 else ""
+    if K == 2 and values.shape in ((n,), (n, 1)):
+        _check_finite(values, name, rows)
+        last = _within_zero_and_one(values, name, rows).reshape(n)
+        return np.column_stack([1.0 - last, last])
+    if values.shape != (n, K):
+        alternative = ""
+        if K == 2:
+            alternative = f", or ({n},) for the probability of {classes.tolist()[1]!r}"
         raise CandidateError(
             f"Candidate {name!r} returned shape {values.shape}; expected ({n}, {K}), one column "
-            f"of probabilities for each of its classes {listed(classes)}{also}.",
+            f"of probabilities for each of its classes {listed(classes)}{alternative}.",
             candidate=name,
         )
-    if second_only:
-        _check_finite(values, name, rows)
-        second = _within_zero_and_one(values, name, rows).reshape(n)
-        return np.column_stack([1.0 - second, second])
     if are_probabilities(values):
-        return values  # the checks below only say what is wrong
+        return values  # the checks below are slower, and find what is wrong
     _check_finite(values, name, rows)
     values = _within_zero_and_one(values, name, rows)
     _check_sums(values, name, classes, rows)
@@ -494,13 +538,13 @@ def _probabilities(values: Array, name: str, n: int, classes: Labels, rows: Rows
 
 
 def are_probabilities(values: Array) -> bool:
-    """Whether (..., K) values are not negative and sum to one; no NaN passes.
+    """Whether (..., K) values are non-negative and sum to one; False if any is NaN.
 
     >>> are_probabilities(np.array([[0.25, 0.75]])), are_probabilities(np.array([[0.5, 0.6]]))
     (True, False)
     """
     K = values.shape[-1]
-    sums = values.reshape(-1, K) @ np.ones(K)  # many times as quick as a sum over a short axis
+    sums = values.reshape(-1, K) @ np.ones(K)  # many times faster than a sum over a short axis
     return bool(values.min() >= 0.0 and sums.min() >= LEAST_SUM and sums.max() <= GREATEST_SUM)
 
 
@@ -508,25 +552,25 @@ def _check_finite(values: Array, name: str, rows: Rows | None) -> None:
     finite = np.isfinite(values)
     if finite.all():
         return
-    bad = ~finite if values.ndim == 1 else ~finite.all(axis=1)
-    positions = np.flatnonzero(bad).tolist()
-    failed = positions if rows is None else [int(rows[position]) for position in positions]
-    what = "NaN" if np.isnan(values).any() else "infinity"
+    n = len(values)
+    failed = np.flatnonzero(~finite.reshape(n, -1).all(axis=1)).tolist()
+    kind = "infinity"
+    if np.isnan(values).any():
+        kind = "NaN"
+    if rows is not None:
+        failed = [int(rows[row]) for row in failed]
     raise CandidateError(
-        f"Candidate {name!r} returned {what} in {bad.sum()} of the {len(values)} rows it was "
-        f"given, first in row {failed[0]}; predictions must be finite: fill or leave out "
-        "those rows, or leave out the candidate.",
+        f"Candidate {name!r} returned {kind} in {len(failed)} of the {n} rows it was given, first "
+        f"in row {failed[0]}; predictions must be finite: fill or remove those rows, or remove "
+        "the candidate.",
         candidate=name,
         rows=failed,
     )
 
 
 def _within_zero_and_one(values: Array, name: str, rows: Rows | None) -> Array:
-    low, high = values.min(), values.max()
-    if low >= 0.0 and high <= 1.0:
-        return values
-    if low < -ROUNDING or high > GREATEST_SUM:
-        bad = (values < -ROUNDING) | (values > GREATEST_SUM)
+    bad = (values < -ROUNDING) | (values > GREATEST_SUM)
+    if bad.any():
         row = int(np.argwhere(bad)[0][0])
         raise CandidateError(
             f"Candidate {name!r} returned {values[bad][0]:.6g} as a probability in "
@@ -539,42 +583,163 @@ def _within_zero_and_one(values: Array, name: str, rows: Rows | None) -> Array:
 
 def _check_sums(values: Array, name: str, classes: Labels, rows: Rows | None) -> None:
     sums = values.sum(axis=1)
-    off = np.abs(sums - 1.0)
-    row = off.argmax()
-    if off[row] > SUM_TOLERANCE:
+    row = int(np.abs(sums - 1.0).argmax())
+    if abs(sums[row] - 1.0) > SUM_TOLERANCE:
         raise CandidateError(
             f"Candidate {name!r} returned probabilities that sum to {sums[row]:.6g} in "
-            f"{_row(int(row), len(values), rows)}; over its classes {listed(classes)} they must "
+            f"{_row(row, len(values), rows)}; over its classes {listed(classes)} they must "
             f"sum to one (within {SUM_TOLERANCE:g}): divide each row by its sum.",
             candidate=name,
         )
 
 
 def _row(row: int, n: int, rows: Rows | None) -> str:
-    return f"row {row} of the {n} it was given" if rows is None else f"row {rows[row]}"
+    if rows is None:
+        return f"row {row} of the {n} it was given"
+    return f"row {rows[row]}"
 
 
 def stacked(columns: Iterable[Array | None], names: Sequence[str], n: int) -> Array:
-    """Put the predictions of M candidates side by side: (n, M), or (n, M, K).
+    """Combine the predictions of M candidates into one array: (n, M), or (n, M, K).
 
-    They are taken one after another, and none is kept. None stands for a candidate that was not
-    asked, and becomes zeros.
+    The candidates are read one at a time, to save memory. None stands for a candidate that was
+    not called; its predictions are zero.
 
     >>> stacked([np.array([1.0, 2.0]), None], ["a", "b"], 2).tolist()
     [[1.0, 0.0], [2.0, 0.0]]
     """
-    P, first = None, ""
+    P, reference = np.zeros((n, len(names))), ""
     for m, (name, values) in enumerate(zip(names, columns, strict=True)):
         if values is None:
             continue
-        if P is None:
-            P, first = np.zeros((n, len(names), *values.shape[1:])), name
+        if not reference:
+            P, reference = np.zeros((n, len(names), *values.shape[1:])), name
         if values.shape[1:] != P.shape[2:]:
-            K, K_other = ((*shape, 1)[0] for shape in (P.shape[2:], values.shape[1:]))
+            K_reference, K = ((*shape, 1)[0] for shape in (P.shape[2:], values.shape[1:]))
             raise InvalidInputError(
-                f"All candidates must have the same number of outputs; candidate {first!r} has {K} "
-                f"and candidate {name!r} has {K_other}. Leave one of them out, or let a function "
-                "around it return as many columns as the others."
+                "All candidates must have the same number of outputs; candidate "
+                f"{reference!r} has {K_reference} and candidate {name!r} has {K}. Remove one of "
+                "them, or wrap it in a function that returns the right columns."
             )
         P[:, m] = values
-    return np.zeros((n, len(names))) if P is None else P
+    return P
+
+
+# Logits: ``p = softmax(z / T)`` for one logit per class, ``p = 1 / (1 + exp(-z / T))`` for the
+# second of two classes.
+
+
+def probabilities(logits: Array, activation: Activation, temperature: float = 1.0) -> Array:
+    """Turn logits into probabilities.
+
+    Parameters
+    ----------
+    logits : (n, K) for "softmax"; (n,) or (n, 1) for "sigmoid".
+    activation : "softmax" or "sigmoid".
+    temperature : T > 0. Above one the probabilities are less extreme, below one more extreme.
+
+    Returns
+    -------
+    Array
+        float64; (n, K), ``softmax(z / T)``; or (n,), the probability of the second class.
+
+    Examples
+    --------
+    >>> probabilities(np.log([[1.0, 3.0]]), "softmax").round(6).tolist()
+    [[0.25, 0.75]]
+    >>> probabilities(np.array([0.0]), "sigmoid").tolist()
+    [0.5]
+    """
+    z = np.asarray(logits, dtype=np.float64) / temperature
+    one_column = z.ndim == 1 or z.shape[-1] == 1
+    if z.ndim not in (1, 2) or one_column != (activation == "sigmoid"):
+        raise InvalidInputError(
+            "activation='softmax' takes one logit per class, (n, K) with K of 2 or more, and "
+            f"activation='sigmoid' one logit per row, (n,) or (n, 1); {activation!r} received "
+            f"shape {z.shape}: choose the other, or None if the outputs are not logits."
+        )
+    if one_column:
+        return expit(z.reshape(len(z)))
+    return softmax(z, axis=1)
+
+
+def fit_temperature(logits: Output, labels: Output) -> float:
+    """Find the temperature T that minimises the cross-entropy of labelled rows.
+
+    ``T = argmin mean_i( log sum_k exp(z_ik / T) - z_i,y_i / T )``, which is convex in 1 / T, so
+    that the root of its derivative is found by bisection.
+
+    Parameters
+    ----------
+    logits : (n, K); or (n,) or (n, 1), the logit of the second of two classes.
+    labels : (n,) integers from 0 to K - 1.
+
+    Returns
+    -------
+    float
+        At most 100, which it reaches if the logits contain no information about the labels.
+
+    Examples
+    --------
+    >>> logits = np.log([[0.9, 0.1]] * 4)  # odds of nine to one, correct three times out of four
+    >>> sharp = fit_temperature(logits, [0, 0, 0, 1])
+    >>> probabilities(logits[:1], "softmax", sharp).round(6).tolist()
+    [[0.75, 0.25]]
+    """
+    z, codes = _checked_sample(logits, labels)
+    observed = z[np.arange(len(z)), codes]
+
+    def slope(sharpness: float) -> float:
+        expected = (softmax(sharpness * z, axis=1) * z).sum(axis=1)
+        return float((expected - observed).mean())
+
+    if slope(1.0 / HOTTEST) >= 0.0:
+        return HOTTEST
+    if slope(1.0 / COLDEST) <= 0.0:
+        raise InvalidInputError(
+            f"A temperature needs rows that the logits get wrong, and of these {len(z)} they get "
+            "none wrong by enough: the cross-entropy has no minimum. Pass more rows, and rows "
+            "that the network was not trained on."
+        )
+    return 1.0 / float(brentq(slope, 1.0 / HOTTEST, 1.0 / COLDEST, xtol=1e-12))
+
+
+def _checked_sample(logits: Output, labels: Output) -> tuple[Array, Integers]:
+    z = np.asarray(without_mask(logits, "logits"), dtype=np.float64)
+    if z.ndim == 1 or z.shape[1:] == (1,):
+        z = np.column_stack([np.zeros(len(z)), z.reshape(len(z))])
+    codes = np.asarray(without_mask(labels, "labels"))
+    whole = codes.dtype.kind in "biu" and codes.shape == z.shape[:1] and z.ndim == 2
+    if not whole or len(z) == 0 or codes.min() < 0 or codes.max() >= z.shape[1]:
+        raise InvalidInputError(
+            "fit_temperature takes logits (n, K) and n labels as whole numbers from 0 to K - 1; "
+            f"received logits of shape {z.shape} and labels of shape {codes.shape} and "
+            f"dtype {codes.dtype}: count the classes from zero."
+        )
+    if not np.isfinite(z).all():
+        raise InvalidInputError("fit_temperature takes finite logits; some are NaN or infinite.")
+    # The softmax does not change if a row is shifted, and this keeps large logits exact.
+    return z - z.max(axis=1, keepdims=True), codes.astype(np.intp)
+
+
+def checked_temperature(temperature: float, activation: Activation | None) -> float:
+    """Check a temperature and the activation that it belongs to.
+
+    >>> checked_temperature(2, "softmax")
+    2.0
+    """
+    if activation not in (None, *get_args(Activation)):
+        raise InvalidInputError(
+            f"activation must be None, 'softmax' or 'sigmoid'; received {activation!r}."
+        )
+    number = isinstance(temperature, int | float | np.number)
+    if not number or not isfinite(temperature) or temperature <= 0:
+        raise InvalidInputError(
+            f"temperature must be a finite number above zero; received {temperature!r}."
+        )
+    if activation is None and temperature != 1.0:
+        raise InvalidInputError(
+            "temperature= divides logits, so it needs activation='softmax' or 'sigmoid'; received "
+            f"temperature={temperature!r} and activation=None."
+        )
+    return float(temperature)

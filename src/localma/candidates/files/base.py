@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypedDict, TypeVar
+from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 import narwhals as nw
 import numpy as np
 
 from localma._types import AnyArray, Array
-from localma.candidates.base import BatchSize, FieldTypes, Inputs, Recipe
-from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
-from localma.candidates.outputs import Classes, Table
+from localma.candidates.base import BatchSize, FilePath, Inputs, PathLike, Recipe
+from localma.candidates.outputs import Activation, Classes, Table
 from localma.errors import InvalidInputError
-from localma.imports import import_name, import_object
 from localma.storage.fingerprints import fingerprint
 from localma.tables.frames import column_names, dense
-
-PathLike = str | os.PathLike[str]
-Preprocess = Callable[[Any], Any]
-"""A function from the rows to the input of a network."""
 
 
 class CommonOptions(TypedDict, total=False):
@@ -54,8 +49,6 @@ class ModelFile:
     >>> file.path.name, len(file.sha256())
     ('base.py', 64)
     """
-
-    fields: ClassVar[FieldTypes] = {"path": (str,), "sha256": (str,)}
 
     def __init__(self, path: PathLike, sha256: str | None = None) -> None:
         # Not resolved, because the name and suffix of a link count, not those of its target.
@@ -97,58 +90,11 @@ class ModelFile:
             )
         return self.path
 
-    def recipe(self) -> Recipe:
-        """Path and fingerprint, for the recipe of a candidate."""
-        return {"path": str(self.path), "sha256": self.sha256()}
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> ModelFile:
-        """Find the file of a recipe again, and check its content."""
-        return cls(recipe["path"], recipe["sha256"])
-
-
-class SavedNetwork(LogitsCandidate):
-    """A network that a saved model can rebuild from its options.
-
-    Subclasses list their own options in `own_fields`, with the types that they have in JSON, and
-    in `functions` those that are functions, which are saved by their import names.
-    """
-
-    own_fields: ClassVar[FieldTypes] = {}
-    functions: ClassVar[tuple[str, ...]] = ()
-
-    def __init_subclass__(cls) -> None:
-        cls.fields = cls.fields | cls.own_fields
-
-    def recipe(self) -> Recipe | None:
-        """All options; None if a function among them cannot be imported."""
-        common = self._common_recipe()
-        options = {field: getattr(self, field) for field in self.own_fields}
-        for field in self.functions:
-            name = import_name(options[field])
-            if name is None and options[field] is not None:
-                return None
-            options[field] = name
-        if common is None:
-            return None
-        lists = {field: list(v) for field, v in options.items() if isinstance(v, tuple)}
-        return {"kind": self.kind, **common, **options, **lists}
-
-    @classmethod
-    def _options(cls, recipe: Recipe) -> dict[str, Any]:
-        """Options of the constructor from a recipe; imports functions: trusted recipes only."""
-        options = logits_options(recipe) | {field: recipe[field] for field in cls.own_fields}
-        for field in cls.functions:
-            if options[field] is not None:
-                options[field] = import_object(options[field])
-        return options
-
 
 class FromFile:
-    """Name and origin of a candidate that comes from a file, `file`."""
+    """A candidate that comes from a file: its name, its origin and the fields of its recipe."""
 
     file: ModelFile
-    paths: ClassVar[tuple[str, ...]] = ("path",)
 
     @property
     def label(self) -> str:
@@ -160,18 +106,32 @@ class FromFile:
         """The path of the file."""
         return str(self.file.path)
 
+    @property
+    def path(self) -> str | None:
+        """The path, in a recipe."""
+        return self.source
 
-class FileNetwork(FromFile, SavedNetwork):
-    """A network in a file."""
+    @property
+    def sha256(self) -> str:
+        """The fingerprint, in a recipe."""
+        return self.file.sha256()
 
-    fields: ClassVar[FieldTypes] = {**ModelFile.fields, **LOGITS_FIELDS}
 
-    def recipe(self) -> Recipe | None:
-        """The file and the options; None if a function among them cannot be imported."""
-        recipe = super().recipe()
-        if recipe is None:
-            return None
-        return self.file.recipe() | recipe
+@dataclass(frozen=True, kw_only=True)
+class FileRecipe(Recipe):
+    """The file or folder of a candidate, in a recipe."""
+
+    path: FilePath
+    sha256: str
+
+    def file(self) -> ModelFile:
+        """Find the file and check its fingerprint."""
+        return ModelFile(self.path, self.sha256)
+
+    def options(self) -> dict[str, Any]:
+        """Return all other fields as keyword arguments."""
+        options = super().options()
+        return {name: options[name] for name in options if name not in ("path", "sha256")}
 
 
 Resource = TypeVar("Resource")

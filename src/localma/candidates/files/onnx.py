@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
 
 import numpy as np
 
 from localma._optional import optional
 from localma._types import AnyArray, Array, Integers
-from localma.candidates.base import FieldTypes, Recipe, working_bytes
+from localma.candidates.base import (
+    ImportName,
+    LogitsCandidate,
+    LogitsRecipe,
+    PathLike,
+    TableFunction,
+    working_bytes,
+)
 from localma.candidates.estimator import one_hot
 from localma.candidates.files.base import (
-    FileNetwork,
+    FileRecipe,
+    FromFile,
     ModelFile,
     NetworkOptions,
-    PathLike,
     PerProcess,
-    Preprocess,
     in_fixed_batches,
 )
 from localma.candidates.outputs import Labels, Table, Task, as_labels
@@ -64,14 +71,31 @@ class TensorInfo(Protocol):
 class Session(Protocol):
     """The methods of onnxruntime.InferenceSession that are used here."""
 
-    def get_inputs(self) -> Sequence[TensorInfo]: ...
+    def get_inputs(self) -> Sequence[TensorInfo]:
+        """Describe the inputs."""
 
-    def get_outputs(self) -> Sequence[TensorInfo]: ...
+    def get_outputs(self) -> Sequence[TensorInfo]:
+        """Describe the outputs."""
 
-    def run(self, names: list[str], feed: Feed, /) -> list[AnyArray | list[Probabilities]]: ...
+    def run(self, names: list[str], feed: Feed, /) -> list[AnyArray | list[Probabilities]]:
+        """Compute the outputs with these names."""
 
 
-class OnnxCandidate(FileNetwork):
+@dataclass(frozen=True, kw_only=True)
+class OnnxRecipe(FileRecipe, LogitsRecipe):
+    """The file and the options."""
+
+    kind = "onnx"
+    output: str | None
+    preprocess: ImportName | None
+    providers: list[str]
+
+    def make(self) -> OnnxCandidate:
+        """Find the file again."""
+        return OnnxCandidate(self.file(), **self.options())
+
+
+class OnnxCandidate(FromFile, LogitsCandidate):
     """An ONNX file: a network, or a converted model of scikit-learn, LightGBM and others.
 
     If the file has one input, it receives all columns of the candidate as an array of the type of
@@ -101,19 +125,14 @@ class OnnxCandidate(FileNetwork):
 
     kind = "onnx"
     runs_here = True
-    own_fields: ClassVar[FieldTypes] = {
-        "output": (str, type(None)),
-        "preprocess": (str, type(None)),
-        "providers": (list,),
-    }
-    functions = ("preprocess",)
+    recipe_type = OnnxRecipe
 
     def __init__(
         self,
         path: PathLike | ModelFile,
         *,
         output: str | None = None,
-        preprocess: Preprocess | None = None,
+        preprocess: TableFunction | None = None,
         providers: Sequence[str] = ("CPUExecutionProvider",),
         **options: Unpack[NetworkOptions],
     ) -> None:
@@ -127,7 +146,7 @@ class OnnxCandidate(FileNetwork):
         self.providers = list(providers)
         self._session = PerProcess(partial(_session, self.file, self.providers))
 
-    def _network_identity(self) -> object:
+    def _network_identity(self) -> Hashable:
         return self.file.path, self.output, self.preprocess
 
     def _feed(self, X: Table) -> Feed:
@@ -173,11 +192,6 @@ class OnnxCandidate(FileNetwork):
         if set(columns) != set(self.classes.tolist()):
             return None
         return np.array([columns[label] for label in self.classes.tolist()], dtype=np.intp)
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> OnnxCandidate:
-        """Find the file again. It may name a function `preprocess`: trusted recipes only."""
-        return cls(ModelFile.from_recipe(recipe), **cls._options(recipe))
 
 
 def _session(file: ModelFile, providers: list[str]) -> Session:

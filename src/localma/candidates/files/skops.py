@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Unpack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Unpack
 
 from localma._optional import optional
-from localma.candidates.base import COMMON_FIELDS, FieldTypes, Recipe, common_options
+from localma.candidates.base import CommonRecipe, PathLike
 from localma.candidates.estimator import EstimatorCandidate
-from localma.candidates.files.base import CommonOptions, FromFile, ModelFile, PathLike
+from localma.candidates.files.base import CommonOptions, FileRecipe, FromFile, ModelFile
 from localma.candidates.outputs import Classes
 from localma.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkopsRecipe(FileRecipe, CommonRecipe):
+    """The file, the trusted types and the options."""
+
+    kind = "skops"
+    trusted: list[str] | None
+
+    def make(self) -> SkopsCandidate:
+        """Read the file again."""
+        return SkopsCandidate(self.file(), **self.options())
 
 
 class SkopsCandidate(FromFile, EstimatorCandidate):
@@ -43,11 +56,7 @@ class SkopsCandidate(FromFile, EstimatorCandidate):
 
     kind = "skops"
     runs_here = True
-    fields: ClassVar[FieldTypes] = {
-        **ModelFile.fields,
-        **COMMON_FIELDS,
-        "trusted": (list, type(None)),
-    }
+    recipe_type = SkopsRecipe
 
     def __init__(
         self,
@@ -66,20 +75,12 @@ class SkopsCandidate(FromFile, EstimatorCandidate):
     def _model_identity(self) -> Hashable:
         return self.file.path
 
-    def recipe(self) -> Recipe | None:
+    def recipe(self) -> SkopsRecipe | None:
         """The file, the trusted types and the options."""
-        common = self._common_recipe()
-        if common is None:
-            return None
-        if not self._renamed:
-            common["classes"] = None  # they are in the file
-        return {"kind": self.kind, **self.file.recipe(), **common, "trusted": self.trusted}
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> SkopsCandidate:
-        """Read the file again. The recipe names types to trust: trusted recipes only."""
-        file = ModelFile.from_recipe(recipe)
-        return cls(file, trusted=recipe["trusted"], **common_options(recipe))
+        recipe = SkopsRecipe.of(self)
+        if recipe is None or self._renamed:
+            return recipe
+        return replace(recipe, classes=None)  # they are in the file
 
 
 def _loaded(file: ModelFile, trusted: list[str] | None) -> BaseEstimator:

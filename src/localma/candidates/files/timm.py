@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from math import isfinite
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import numpy as np
 
 from localma._optional import optional
 from localma._types import AnyArray, Float64
-from localma.candidates.base import WORKING_COPIES, FieldTypes, Recipe, RowError
+from localma.candidates.base import (
+    WORKING_COPIES,
+    LogitsCandidate,
+    LogitsRecipe,
+    PathLike,
+    RowError,
+)
 from localma.candidates.files.base import (
     CommonOptions,
-    FileNetwork,
+    FileRecipe,
+    FromFile,
     ModelFile,
-    PathLike,
     PerProcess,
     as_objects,
 )
-from localma.candidates.logits import Activation
-from localma.candidates.outputs import Classes, Table, Task, as_labels, listed
+from localma.candidates.outputs import Activation, Classes, Table, Task, as_labels, listed
 from localma.errors import InvalidInputError, MissingDependencyError
 from localma.tables.frames import n_rows
 
@@ -37,7 +43,25 @@ CHANNELS = 3
 EXAMPLES = 3
 
 
-class TimmCandidate(FileNetwork):
+@dataclass(frozen=True, kw_only=True)
+class TimmRecipe(FileRecipe, LogitsRecipe):
+    """The architecture, the file of weights and the options."""
+
+    kind = "timm"
+    architecture: str
+    size: list[int]
+    mean: list[float]
+    std: list[float]
+    device: str
+
+    def make(self) -> TimmCandidate:
+        """Find the file again and check that it is the same."""
+        options = self.options()
+        del options["activation"]  # follows from the weights and the classes
+        return TimmCandidate(weights=self.file(), **options)
+
+
+class TimmCandidate(FromFile, LogitsCandidate):
     """An image classifier of timm: the name of an architecture and a file of weights.
 
     Images are resized bilinearly, without keeping their proportions, and standardised,
@@ -65,13 +89,7 @@ class TimmCandidate(FileNetwork):
     """
 
     kind = "timm"
-    own_fields: ClassVar[FieldTypes] = {
-        "architecture": (str,),
-        "size": (list,),
-        "mean": (list,),
-        "std": (list,),
-        "device": (str,),
-    }
+    recipe_type = TimmRecipe
 
     def __init__(
         self,
@@ -104,7 +122,7 @@ class TimmCandidate(FileNetwork):
             **options,
         )
 
-    def _network_identity(self) -> object:
+    def _network_identity(self) -> Hashable:
         return self.architecture, self.file.path, self.size, self.mean, self.std
 
     def _row_bytes(self, X: Table) -> int:
@@ -116,13 +134,6 @@ class TimmCandidate(FileNetwork):
         images = _read(as_objects(X, "image"), self.size)
         mean, std = (torch.tensor(v).reshape(1, CHANNELS, 1, 1) for v in (self.mean, self.std))
         return self._network.get()((images - mean) / std)
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> TimmCandidate:
-        """Find the file again and check that it is the same."""
-        options = cls._options(recipe)
-        del options["activation"]  # follows from the weights and the classes
-        return cls(weights=ModelFile.from_recipe(recipe), **options)
 
 
 class _Network:
@@ -225,10 +236,7 @@ def _read(rows: Sequence[Any] | AnyArray, size: tuple[int, int]) -> Tensor:
 
 
 def _checked_size(size: int | Sequence[int]) -> tuple[int, int]:
-    if isinstance(size, int | np.integer):
-        sizes = [size, size]
-    else:
-        sizes = _as_list(size)
+    sizes = [size, size] if isinstance(size, int | np.integer) else _as_list(size)
     whole = [isinstance(n, int | np.integer) and not isinstance(n, bool) and n > 0 for n in sizes]
     if len(sizes) != 2 or not all(whole):
         raise InvalidInputError(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
 from logging import getLogger
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, Unpack
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 from weakref import WeakKeyDictionary
 from zipfile import ZipFile
 
@@ -17,17 +18,21 @@ import numpy as np
 
 from localma._optional import optional
 from localma._types import Array
-from localma.candidates.base import FieldTypes, Recipe, working_bytes
+from localma.candidates.base import (
+    ImportName,
+    LogitsCandidate,
+    LogitsRecipe,
+    PathLike,
+    TableFunction,
+    working_bytes,
+)
 from localma.candidates.files.base import (
+    FileRecipe,
     ModelFile,
     NetworkOptions,
-    PathLike,
     PerProcess,
-    Preprocess,
-    SavedNetwork,
     in_fixed_batches,
 )
-from localma.candidates.logits import LOGITS_FIELDS
 from localma.candidates.outputs import Table, Task
 from localma.errors import InvalidInputError
 from localma.tables.frames import dense
@@ -45,7 +50,20 @@ _locks: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
 _one_at_a_time = Lock()
 
 
-class TorchCandidate(SavedNetwork):
+@dataclass(frozen=True, kw_only=True)
+class TorchRecipe(FileRecipe, LogitsRecipe):
+    """The file and the options."""
+
+    kind = "torch"
+    preprocess: ImportName | None
+    device: str | None
+
+    def make(self) -> TorchCandidate:
+        """Find the file again. Its network is code."""
+        return TorchCandidate(self.file(), **self.options())
+
+
+class TorchCandidate(LogitsCandidate):
     """A PyTorch network, run in evaluation mode and without gradients.
 
     Arrays and frames become tensors of the floating type of the network, float32 by default. The
@@ -77,19 +95,13 @@ class TorchCandidate(SavedNetwork):
 
     kind = "torch"
     runs_here = True
-    paths = ("path",)
-    fields: ClassVar[FieldTypes] = {**ModelFile.fields, **LOGITS_FIELDS}
-    own_fields: ClassVar[FieldTypes] = {
-        "preprocess": (str, type(None)),
-        "device": (str, type(None)),
-    }
-    functions = ("preprocess",)
+    recipe_type = TorchRecipe
 
     def __init__(
         self,
         model: nn.Module | PathLike | ModelFile,
         *,
-        preprocess: Preprocess | None = None,
+        preprocess: TableFunction | None = None,
         device: str | device | None = None,
         **options: Unpack[NetworkOptions],
     ) -> None:
@@ -126,7 +138,7 @@ class TorchCandidate(SavedNetwork):
             return None
         return str(self.file.path)
 
-    def _network_identity(self) -> object:
+    def _network_identity(self) -> Hashable:
         return id(self.module), self.file and self.file.path, self.preprocess
 
     def _arguments(self, X: Table) -> Arguments:
@@ -144,17 +156,11 @@ class TorchCandidate(SavedNetwork):
     def _outputs(self, X: Table, task: Task) -> Array:
         return self._network.get()(self._arguments(X))
 
-    def recipe(self) -> Recipe | None:
-        """The file and the options; None without a file, or if a function cannot be imported."""
-        recipe = super().recipe()
-        if self.file is None or recipe is None:
+    def recipe(self) -> TorchRecipe | None:
+        """The file and the options; None if the module exists only in memory."""
+        if self.file is None:
             return None
-        return self.file.recipe() | recipe
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> TorchCandidate:
-        """Find the file again. Its network is code: trusted recipes only."""
-        return cls(ModelFile.from_recipe(recipe), **cls._options(recipe))
+        return TorchRecipe.of(self, path=str(self.file.path), sha256=self.file.sha256())
 
 
 class _Network:

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from localma._optional import optional
 from localma._torch_packages import import_transformers, model_folder, quiet
 from localma._types import Float64, Integers, Json
-from localma.candidates.base import AUTO_MEMORY, FieldTypes, Recipe, RowError, memory_bytes
+from localma.candidates.base import (
+    AUTO_MEMORY,
+    FilePath,
+    LogitsCandidate,
+    LogitsRecipe,
+    PathLike,
+    RowError,
+    memory_bytes,
+)
 from localma.candidates.files.base import (
     CommonOptions,
-    FileNetwork,
+    FromFile,
     ModelFile,
-    PathLike,
     PerProcess,
     as_objects,
     checked_count,
 )
-from localma.candidates.logits import Activation
-from localma.candidates.outputs import Classes, Labels, Table, Task, as_labels, listed
+from localma.candidates.outputs import Activation, Classes, Labels, Table, Task, as_labels, listed
 from localma.errors import InvalidInputError
 from localma.tables.frames import n_rows
 
@@ -41,7 +48,30 @@ UNSTATED_LENGTH = 10**6
 Tokens = dict[str, list[list[int]]]
 
 
-class TransformersCandidate(FileNetwork):
+@dataclass(frozen=True, kw_only=True)
+class TransformersRecipe(LogitsRecipe):
+    """The folder, or the name on the hub, its fingerprint and the options."""
+
+    kind = "transformers"
+    path: FilePath | None
+    sha256: str
+    name: str | None
+    max_length: int | None
+    device: str
+
+    def make(self) -> TransformersCandidate:
+        """Find the folder again and check that it is the same."""
+        options = self.options()
+        for field in ("path", "sha256", "name", "activation"):
+            del options[field]  # the activation follows from the folder and the classes
+        if self.path is not None:
+            return TransformersCandidate(ModelFile(self.path, self.sha256), **options)
+        candidate = TransformersCandidate(str(self.name), **options)
+        ModelFile(candidate.file.path, self.sha256)
+        return candidate
+
+
+class TransformersCandidate(FromFile, LogitsCandidate):
     """A text classifier of transformers, from a folder that `save_pretrained` wrote.
 
     Texts are sorted by length before they are padded, so that short texts need little padding.
@@ -64,12 +94,7 @@ class TransformersCandidate(FileNetwork):
     """
 
     kind = "transformers"
-    own_fields: ClassVar[FieldTypes] = {
-        "path": (str, type(None)),
-        "name": (str, type(None)),
-        "max_length": (int, type(None)),
-        "device": (str,),
-    }
+    recipe_type = TransformersRecipe
 
     def __init__(
         self,
@@ -114,7 +139,7 @@ class TransformersCandidate(FileNetwork):
             return None
         return str(self.file.path)
 
-    def _network_identity(self) -> object:
+    def _network_identity(self) -> Hashable:
         return self.file.path, self.max_length
 
     def _row_bytes(self, X: Table) -> int:
@@ -125,18 +150,6 @@ class TransformersCandidate(FileNetwork):
         if isinstance(self.batch_size, str):
             memory = memory_bytes(self.batch_size)
         return self._network.get().logits(_checked_texts(X), memory)
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> TransformersCandidate:
-        """Find the folder again and check that it is the same."""
-        options = cls._options(recipe)
-        del options["activation"]  # follows from the folder and the classes
-        path, name = options.pop("path"), options.pop("name")
-        if path is not None:
-            return cls(ModelFile.from_recipe(recipe), **options)
-        candidate = cls(name, **options)
-        ModelFile(candidate.file.path, recipe["sha256"])
-        return candidate
 
 
 def _file_classes(folder: Path) -> list[str]:
