@@ -123,8 +123,8 @@ def test_paths_are_relative_to_the_saved_model(tmp_path: Path) -> None:
     assert found_beside("../models/north.onnx", moved.parent) == str(moved)
     with pytest.raises(
         InvalidInputError,
-        match=r"There is no '../models/north\.onnx' seen from .*, and no 'north\.onnx' in it: put "
-        r"the file beside the saved model, or pass the candidate itself by name\.",
+        match=r"There is no file '../models/north\.onnx' relative to .*, and no 'north\.onnx' in "
+        r"it: put the file next to the saved model, or pass the candidate itself by name\.",
     ):
         found_beside("../models/north.onnx", tmp_path / "saved")
 

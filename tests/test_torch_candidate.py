@@ -385,7 +385,7 @@ def test_a_saved_classifier_comes_back_whole(exported: dict[str, Path], tmp_path
         load(moved / "model.localma", trust=True)
     (moved / "network.pt2").unlink()
     with pytest.raises(
-        FileFormatError, match=r"no 'network\.pt2' in it: put the file beside the saved model"
+        FileFormatError, match=r"no 'network\.pt2' in it: put the file next to the saved model"
     ):
         load(moved / "model.localma", trust=True)
 

@@ -63,7 +63,7 @@ class ServerError(LocalMAError):
 
 
 class AnswerError(ValueError):
-    """The answer holds no predictions; the message says what it holds."""
+    """The answer does not contain predictions; the message describes its content."""
 
 
 # Rows as JSON.
@@ -145,7 +145,7 @@ def _from_numpy(value: np.ndarray[Any, Any] | np.generic) -> Json:
 
 
 def read_json(answer: bytes, n_rows: int) -> Json:
-    """Parse an answer, unless it is larger than any answer about so few rows.
+    """Parse an answer, unless it is much larger than predictions of the rows can be.
 
     Parameters
     ----------
@@ -320,7 +320,7 @@ def post(
     read : parses the answer; its time counts.
     patience : time limits and retries.
     jitter : spreads the waits of many callers between a half and the whole of the back-off.
-    stopped : once this event is set, there are no further attempts.
+    stopped : an event that ends the attempts once it is set.
     """
     attempt = 0
     while True:
@@ -467,38 +467,31 @@ def _retry_after(value: str) -> float:
     return 0.0
 
 
-class _Origin(NamedTuple):
-    scheme: str
-    host: str | None
-    port: int | None
-
-
 def _redirected(url: str, location: str, secrets: Sequence[str] = ()) -> str:
     """Return the target of a redirect on the same server, or from http to https."""
-    source = _origin(url)
-    try:
+    target, source = location, _origin(url)
+    with suppress(ValueError):  # for example a bracket that is not closed
         target = urljoin(url, location)
-        origin = _origin(target)
-    except ValueError:  # for example a bracket that is not closed
-        target, origin = location, _Origin("", None, None)
-    secured = source
-    if (source.scheme, source.port) == ("http", 80):
-        secured = _Origin("https", source.host, 443)
-    if origin not in (source, secured):
-        shown = redacted(printable(f"{origin.scheme}://{origin.host}:{origin.port}"), secrets)
+    scheme, host, port = origin = _origin(target)
+    secured = source[::2] == ("http", 80) and origin == ("https", source[1], 443)
+    if origin != source and not secured:
+        shown_origin = redacted(printable(f"{scheme}://{host}:{port}"), secrets)
         raise Failure(
-            f"redirects to {shown[:QUOTED_CHARACTERS]}, and a redirect to another server, or away "
-            "from https, is not followed, since it would take rows and credentials there: pass "
-            "that address as the url",
+            f"redirects to {shown_origin[:QUOTED_CHARACTERS]}, and a redirect to another server, "
+            "or away from https, is not followed, since it would take rows and credentials there: "
+            "pass that address as the url",
             temporary=False,
         )
     return target
 
 
-def _origin(url: str) -> _Origin:
-    address = urlsplit(url)
-    port = address.port or DEFAULT_PORTS.get(address.scheme)
-    return _Origin(address.scheme, address.hostname, port)
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    try:
+        address = urlsplit(url)
+        port = address.port or DEFAULT_PORTS.get(address.scheme)
+    except ValueError:
+        return "", None, None
+    return address.scheme, address.hostname, port
 
 
 # The timeout of a socket starts again with every byte. These classes keep one deadline.
