@@ -87,9 +87,7 @@ def made_unique(labels: Sequence[str]) -> Names:
     names = []
     for label in labels:
         count[label] += 1
-        if total[label] > 1:
-            label = f"{label}-{count[label]}"
-        names.append(label)
+        names.append(f"{label}-{count[label]}" if total[label] > 1 else label)
     return tuple(names)
 
 
@@ -241,8 +239,7 @@ def check_no_label_missing(y: Output) -> None:
     >>> check_no_label_missing(["no", "yes"])
     """
     # NumPy silently turns ["no", nan] into strings.
-    dtype = object if isinstance(y, list | tuple) else None
-    labels = np.asarray(y, dtype=dtype)
+    labels = np.asarray(y, dtype=object if isinstance(y, list | tuple) else None)
     if labels.ndim == 0 or labels.size == 0 or labels.dtype.kind not in "Of":
         return
     labels = labels.reshape(len(labels), -1)[:, 0]
@@ -259,12 +256,11 @@ def check_no_label_missing(y: Output) -> None:
 
 def warn_unknown_classes(missing: Mapping[str, Sequence[Label]]) -> None:
     """Give one warning for all classes that some candidate does not have, if there are any."""
-    clauses = []
-    for name, labels in missing.items():
-        if len(labels) == 1:
-            clauses.append(f"candidate {name!r} does not know the class {listed(labels)}")
-        elif labels:
-            clauses.append(f"candidate {name!r} does not know the classes {listed(labels)}")
+    clauses = [
+        f"candidate {name!r} does not know the class{'es' * (len(labels) > 1)} {listed(labels)}"
+        for name, labels in missing.items()
+        if labels
+    ]
     if clauses:
         text = "; ".join(clauses)
         warnings.warn(
@@ -306,9 +302,7 @@ class OutputNames:
     def __init__(
         self, names: Sequence[str] | None = None, of: str = "", *, by_alphabet: bool = False
     ) -> None:
-        self.names: Names | None = None
-        if names is not None:
-            self.names = tuple(names)
+        self.names = None if names is None else tuple(names)
         self.of, self.by_alphabet = of, by_alphabet
 
     @classmethod
@@ -322,18 +316,14 @@ class OutputNames:
         values : n rows of outputs; of : their origin, for error messages.
         """
         names = names_of_outputs(values, of)
-        if names is None:
-            return values
-        return self.put_in_order(dense(values), names, of)
+        return values if names is None else self.put_in_order(dense(values), names, of)
 
     def put_in_order(self, values: AnyArray, names: Names | None, of: str) -> AnyArray:
         """Put columns (n, K) with these names in this order. The first names set the order."""
         if names is None:
             return values
         if self.names is None:
-            self.names, self.of = names, of
-            if self.by_alphabet:
-                self.names = tuple(sorted(names))
+            self.names, self.of = tuple(sorted(names)) if self.by_alphabet else names, of
         if sorted(names) != sorted(self.names):
             raise InvalidInputError(
                 f"The outputs of {of} are named {listed(names)}, and those of {self.of} "
@@ -421,8 +411,8 @@ def as_prediction(
 def check_not_reordered(output: Output, X: Table, name: str) -> None:
     """Raise an error if output and X are pandas objects with the same index in another order.
 
-    Rows are matched by position. A RangeIndex is the default of new pandas objects, so it is no
-    evidence of another order.
+    Rows are matched by position. A RangeIndex is the default of new pandas objects, so it does not
+    tell the order.
     """
     index, expected = pandas_index(output), pandas_index(X)
     if index is None or expected is None or type(index).__name__ == "RangeIndex":
@@ -521,12 +511,10 @@ def _probabilities(values: Array, name: str, n: int, classes: Labels, rows: Rows
         last = _within_zero_and_one(values, name, rows).reshape(n)
         return np.column_stack([1.0 - last, last])
     if values.shape != (n, K):
-        alternative = ""
-        if K == 2:
-            alternative = f", or ({n},) for the probability of {classes.tolist()[1]!r}"
+        also = f", or ({n},) for the probability of {classes.tolist()[1]!r}" if K == 2 else ""
         raise CandidateError(
             f"Candidate {name!r} returned shape {values.shape}; expected ({n}, {K}), one column "
-            f"of probabilities for each of its classes {listed(classes)}{alternative}.",
+            f"of probabilities for each of its classes {listed(classes)}{also}.",
             candidate=name,
         )
     if are_probabilities(values):
@@ -554,9 +542,7 @@ def _check_finite(values: Array, name: str, rows: Rows | None) -> None:
         return
     n = len(values)
     failed = np.flatnonzero(~finite.reshape(n, -1).all(axis=1)).tolist()
-    kind = "infinity"
-    if np.isnan(values).any():
-        kind = "NaN"
+    kind = "NaN" if np.isnan(values).any() else "infinity"
     if rows is not None:
         failed = [int(rows[row]) for row in failed]
     raise CandidateError(
@@ -594,9 +580,7 @@ def _check_sums(values: Array, name: str, classes: Labels, rows: Rows | None) ->
 
 
 def _row(row: int, n: int, rows: Rows | None) -> str:
-    if rows is None:
-        return f"row {row} of the {n} it was given"
-    return f"row {rows[row]}"
+    return f"row {row} of the {n} it was given" if rows is None else f"row {rows[row]}"
 
 
 def stacked(columns: Iterable[Array | None], names: Sequence[str], n: int) -> Array:
@@ -658,9 +642,7 @@ def probabilities(logits: Array, activation: Activation, temperature: float = 1.
             f"activation='sigmoid' one logit per row, (n,) or (n, 1); {activation!r} received "
             f"shape {z.shape}: choose the other, or None if the outputs are not logits."
         )
-    if one_column:
-        return expit(z.reshape(len(z)))
-    return softmax(z, axis=1)
+    return expit(z.reshape(len(z))) if one_column else softmax(z, axis=1)
 
 
 def fit_temperature(logits: Output, labels: Output) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias, TypedDict
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -63,6 +64,7 @@ from localma.tables.frames import (
 
 Model: TypeAlias = Candidate | FittedModel | TableFunction | str | os.PathLike[str]
 """Anything that `as_candidate` takes."""
+Models: TypeAlias = Mapping[str, Model] | Sequence[tuple[str, Model]] | Sequence[Model]
 Predictions: TypeAlias = "Output | Mapping[str, Output]"
 """Predictions of all candidates: an array, a data frame, or a mapping from name to array."""
 
@@ -97,13 +99,6 @@ NUMBERED_BY_TOOLS = (
 """What to do about labels that no candidate knows."""
 
 
-class _Options(TypedDict, total=False):
-    inputs: Inputs
-    classes: Classes
-    cost: float
-    batch_size: BatchSize
-
-
 def as_candidate(
     model: Model,
     *,
@@ -136,7 +131,9 @@ def as_candidate(
     >>> north.predict(np.array([[1.0, 2.0]]), "regression").tolist()
     [2.0]
     """
-    options = _stated(inputs, classes, cost, batch_size)
+    stated = {"inputs": inputs, "classes": classes, "cost": cost, "batch_size": batch_size}
+    # Each kind has its own defaults for the other options.
+    options: dict[str, Any] = {key: value for key, value in stated.items() if value is not None}
     if isinstance(model, Candidate):
         if options != {"cost": 1.0}:
             raise InvalidInputError(
@@ -165,21 +162,7 @@ def as_candidate(
     )
 
 
-def _stated(
-    inputs: Inputs, classes: Classes | None, cost: float, batch_size: BatchSize
-) -> _Options:
-    """Return the options that the user stated; each kind has its own defaults for the others."""
-    options: _Options = {"cost": cost}
-    if inputs is not None:
-        options["inputs"] = inputs
-    if classes is not None:
-        options["classes"] = classes
-    if batch_size is not None:
-        options["batch_size"] = batch_size
-    return options
-
-
-def _from_path(path: str, options: _Options) -> Candidate:
+def _from_path(path: str, options: dict[str, Any]) -> Candidate:
     if path.startswith(("http://", "https://")):
         return _of_kind("http", path, options)
     if os.path.isfile(os.path.join(path, "config.json")):
@@ -197,7 +180,7 @@ def _from_path(path: str, options: _Options) -> Candidate:
     )
 
 
-def _of_kind(kind: str, model: Model, options: _Options) -> Candidate:
+def _of_kind(kind: str, model: Model, options: dict[str, Any]) -> Candidate:
     candidate: Candidate = import_object(KINDS[kind])(model, **options)
     return candidate
 
@@ -227,12 +210,7 @@ class Pool:
     [[0.5, 2.0], [2.0, 8.0]]
     """
 
-    def __init__(
-        self,
-        candidates: Mapping[str, Model] | Sequence[tuple[str, Model]] | Sequence[Model],
-        *,
-        task: Task,
-    ) -> None:
+    def __init__(self, candidates: Models, *, task: Task) -> None:
         check_task_name(task)
         self.task: Task = task
         self.names, self.candidates = _named(candidates)
@@ -240,9 +218,8 @@ class Pool:
         for name, candidate in self._items():
             candidate.check_task(task, name)
         self.costs = np.array([candidate.cost for candidate in self.candidates])
-        self.classes: Labels | None = None
-        if self._labels():
-            self.classes = union_of_classes(self._labels())
+        labels = self._labels()
+        self.classes = union_of_classes(labels) if labels else None
         self._columns = [key for c in self.candidates for key in c.prediction_columns()]
         self._warned = False
 
@@ -370,9 +347,7 @@ class Pool:
             self._warn_of_unknown_classes()
         given = given or {}
         self._check_known(given)
-        mask = None
-        if only is not None:
-            mask = self._mask(only, n_rows(X))
+        mask = None if only is None else self._mask(only, n_rows(X))
         columns = self._predict_each(X, mask, given, outputs or OutputNames(), rows)
         return stacked(columns, self.names, n_rows(X))
 
@@ -455,26 +430,23 @@ class Pool:
         rows: Rows | None,
     ) -> Iterator[Array | None]:
         """Yield the predictions of each candidate; None for one that is not called."""
+        n = n_rows(X)
         for m, (name, candidate, inputs) in enumerate(self._with_inputs(X)):
             if name in given:
                 yield given[name]
-            elif mask is None or mask[:, m].all():
-                values = candidate.predict(inputs, self.task, name=name, rows=rows, outputs=outputs)
-                yield self._aligned(candidate, values)
-            elif not mask[:, m].any():
+                continue
+            predict = partial(candidate.predict, task=self.task, name=name, outputs=outputs)
+            chosen = np.arange(n) if mask is None else np.flatnonzero(mask[:, m])
+            if len(chosen) == n:
+                yield self._aligned(candidate, predict(inputs, rows=rows))
+            elif len(chosen) == 0:
                 yield None
             else:
-                chosen = np.flatnonzero(mask[:, m])
-                numbers = chosen
-                if rows is not None:
-                    numbers = np.asarray(rows)[chosen]
-                values = candidate.predict(
-                    take_rows(inputs, chosen), self.task, name=name, rows=numbers, outputs=outputs
-                )
-                aligned = self._aligned(candidate, values)
-                column = np.zeros((len(mask), *aligned.shape[1:]))
-                column[chosen] = aligned
-                yield column
+                numbers = chosen if rows is None else np.asarray(rows)[chosen]
+                values = predict(take_rows(inputs, chosen), rows=numbers)
+                column = np.zeros((n, *values.shape[1:]))
+                column[chosen] = values
+                yield self._aligned(candidate, column)
 
     def _items(self) -> Iterable[tuple[str, Candidate]]:
         return zip(self.names, self.candidates, strict=True)
@@ -529,9 +501,7 @@ class Pool:
                 raise unknown_name("candidate", name, self.names)
 
 
-def _named(
-    candidates: Mapping[str, Model] | Sequence[tuple[str, Model]] | Sequence[Model],
-) -> tuple[Names, tuple[Candidate, ...]]:
+def _named(candidates: Models) -> tuple[Names, tuple[Candidate, ...]]:
     """Return names and candidates from any of the three forms."""
     if isinstance(candidates, Mapping):
         candidates = list(candidates.items())
