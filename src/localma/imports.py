@@ -30,7 +30,7 @@ def import_name(function: Callable[..., Any] | None) -> str | None:
     if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
         return None
     try:
-        imported = reduce(getattr, name.split("."), sys.modules[module])
+        imported: Any = reduce(getattr, name.split("."), sys.modules[module])
     except (AttributeError, KeyError):
         return None
     return f"{module}:{name}" if imported is function else None

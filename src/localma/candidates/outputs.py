@@ -8,7 +8,6 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
@@ -430,9 +429,7 @@ def check_not_reordered(output: Output, X: Table, name: str) -> None:
 
 def pandas_index(table: Output | Table) -> pandas.Index | None:
     """Return the index of a pandas object; None for other tables."""
-    if nw.dependencies.is_pandas_dataframe(table) or nw.dependencies.is_pandas_series(table):
-        return table.index
-    return None
+    return getattr(table, "index", None) if hasattr(table, "iloc") else None
 
 
 def differing_row(index: pandas.Index, expected: pandas.Index) -> int | None:
