@@ -232,7 +232,9 @@ class Candidate(ABC):
         if size is None or size >= n:
             yield self._predict_batch(X, task, name, rows, outputs)
             return
-        numbers, of = (range(n), f" of {n}") if rows is None else (rows, "")
+        numbers, of = rows, ""
+        if numbers is None:
+            numbers, of = range(n), f" of {n}"
 
         def ask(batch: slice) -> Array:
             rows = numbers[batch]

@@ -131,7 +131,8 @@ class CrossFitted(Candidate):
         """
         name = name or self.label
         outputs = outputs or OutputNames()
-        cv = cv if self.cv is None else self.cv
+        if self.cv is not None:
+            cv = self.cv
         y = np.asarray(y)
         weights = None if sample_weight is None else np.asarray(sample_weight)
         inputs = self.select(X)

@@ -62,7 +62,8 @@ class EstimatorCandidate(Candidate):
     ) -> None:
         check_fitted(model)
         model_classes = own_classes(model)
-        classes = model_classes if classes is None else classes
+        if classes is None:
+            classes = model_classes
         super().__init__(inputs=inputs, classes=classes, cost=cost, batch_size=batch_size)
         self.model = model
         self._may_be_booster = model_classes is None and not has_sklearn_tags(model)

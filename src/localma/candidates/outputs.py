@@ -206,15 +206,6 @@ def unknown_classes(labels: Iterable[Label] | Labels, classes: Labels) -> list[L
     return [label for label in classes.tolist() if label not in label_set]
 
 
-def are_numbers_from_zero(labels: Labels) -> bool:
-    """Whether sorted labels (K,) are the integers 0 to K - 1, as from scikit-learn's LabelEncoder.
-
-    >>> are_numbers_from_zero(np.array([0, 1, 2])), are_numbers_from_zero(np.array([1, 2]))
-    (True, False)
-    """
-    return labels.dtype.kind in "iu" and np.array_equal(labels, np.arange(len(labels)))
-
-
 def class_codes(y: Output, classes: Labels) -> Integers:
     """Return the index of each label among the classes: (n,).
 
@@ -253,12 +244,13 @@ def check_no_label_missing(y: Output) -> None:
         )
 
 
-def warn_unknown_classes(missing: Mapping[str, Sequence[Label]]) -> None:
-    """Give one warning for all classes that some candidate does not have, if there are any."""
+def warn_unknown_classes(labels: Mapping[str, Labels], classes: Labels) -> None:
+    """Give one warning for all candidates that do not know some of the classes."""
+    missing = {name: unknown_classes(labels[name], classes) for name in labels}
     clauses = [
-        f"candidate {name!r} does not know the class{'es' * (len(labels) > 1)} {listed(labels)}"
-        for name, labels in missing.items()
-        if labels
+        f"candidate {name!r} does not know the class{'es' * (len(unknown) > 1)} {listed(unknown)}"
+        for name, unknown in missing.items()
+        if unknown
     ]
     if clauses:
         text = "; ".join(clauses)
