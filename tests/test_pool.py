@@ -458,7 +458,7 @@ def test_labels_that_a_tool_has_numbered_are_told(own: list[Any]) -> None:
 def test_candidates_that_cannot_do_the_task_are_refused_at_once() -> None:
     with pytest.raises(InvalidInputError, match=r"Candidate 'north' is a function\. A function"):
         Pool([north], task="classification")
-    with pytest.raises(InvalidInputError, match=r"Candidate 'a' \(Ridge\) is no classifier, and"):
+    with pytest.raises(InvalidInputError, match=r"Candidate 'a' \(Ridge\) is not a classifier"):
         Pool({"a": CrossFitted(Ridge())}, task="classification")
     with pytest.raises(InvalidInputError, match=r"Candidate 'a' \(LogisticRegression\) is a class"):
         Pool({"a": CrossFitted(LogisticRegression())}, task="regression")

@@ -12,17 +12,7 @@ from functools import cache
 from math import isfinite, prod
 from pathlib import Path
 from types import UnionType
-from typing import (
-    Any,
-    ClassVar,
-    NewType,
-    Self,
-    TypeAlias,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, ClassVar, NewType, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from scipy.sparse import issparse
@@ -61,11 +51,11 @@ from localma.tables.frames import (
     unmasked,
 )
 
-TableFunction: TypeAlias = Callable[[Any], Any]
+TableFunction = Callable[[Any], Any]
 """A user's function of X; only the user knows which kind of X it takes and returns."""
-Inputs: TypeAlias = Sequence[ColumnKey] | TableFunction | None
-BatchSize: TypeAlias = int | str | None
-PathLike: TypeAlias = str | os.PathLike[str]
+Inputs = Sequence[ColumnKey] | TableFunction | None
+BatchSize = int | str | None
+PathLike = str | os.PathLike[str]
 
 KINDS = {
     "column": "localma.candidates.column:Column",
@@ -132,9 +122,7 @@ class Candidate(ABC):
         batch_size: BatchSize = None,
     ) -> None:
         self.inputs = _checked_inputs(inputs)
-        self.classes: Labels | None = None
-        if classes is not None:
-            self.classes = as_labels(classes)
+        self.classes: Labels | None = None if classes is None else as_labels(classes)
         self.cost = _checked_cost(cost)
         self.batch_size = checked_batch_size(batch_size)
 
@@ -164,9 +152,7 @@ class Candidate(ABC):
 
     def recipe(self) -> Recipe | None:
         """Describe how to rebuild it; None if it exists only in memory."""
-        if self.recipe_type is None:
-            return None
-        return self.recipe_type.of(self)
+        return None if self.recipe_type is None else self.recipe_type.of(self)
 
     @property
     def source(self) -> str | None:
@@ -246,14 +232,13 @@ class Candidate(ABC):
         if size is None or size >= n:
             yield self._predict_batch(X, task, name, rows, outputs)
             return
-        numbers: Rows = range(n)
-        of = f" of {n}"
-        if rows is not None:
-            numbers, of = rows, ""
+        numbers, of = rows, ""
+        if numbers is None:
+            numbers, of = range(n), f" of {n}"
 
         def ask(batch: slice) -> Array:
-            X_batch = take_rows(X, batch)
-            return self._predict_batch(X_batch, task, name, numbers[batch], outputs, of)
+            rows = numbers[batch]
+            return self._predict_batch(take_rows(X, batch), task, name, rows, outputs, of)
 
         batches = [slice(start, start + size) for start in range(0, n, size)]
         with bar(name, n) as advance:
@@ -278,9 +263,7 @@ class Candidate(ABC):
             output = self._answer(self.select(X), task)
         except Exception as error:
             raise self._failure(error, name, X, rows, of) from error
-        classes = None
-        if task == "classification":
-            classes = self.classes
+        classes = self.classes if task == "classification" else None
         try:
             check_not_reordered(output, X, name)
             return as_prediction(
@@ -327,13 +310,11 @@ class Candidate(ABC):
 
     def select(self, X: Table) -> Table:
         """Return the columns of X that the model takes; X itself if `inputs` is None."""
-        if self.inputs is None:
-            return X
         if callable(self.inputs):
-            selected: Table = self.inputs(X)
-            return selected
-        picked: Table = pick_columns(X, self.inputs)
-        return picked
+            X = self.inputs(X)
+        elif self.inputs is not None:
+            X = pick_columns(X, self.inputs)
+        return X
 
     def __sklearn_clone__(self) -> Candidate:
         # A search over pools clones its grid, which would turn fitted models into unfitted ones.
@@ -510,7 +491,7 @@ class Recipe(ABC):
         """Read a JSON object, and check its kind, its fields and their types. Runs no code."""
         recipe_type = recipe_type_of(document)
         assert isinstance(document, dict)
-        kind, types = recipe_type.kind, _json_types(recipe_type)
+        kind, types = recipe_type.kind, json_types(recipe_type)
         if set(document) != {"kind", *types}:
             raise FileFormatError(
                 f"The recipe of a {kind} must have the fields {sorted(types)}; received "
@@ -543,12 +524,8 @@ class Recipe(ABC):
 
     def _marked(self, *marks: type[str]) -> dict[str, str]:
         """Return the strings in fields of these types, by field."""
-        hints = get_type_hints(type(self))
-        values = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if set(marks) & {hints[field.name], *get_args(hints[field.name])}
-        }
+        types = _alternatives(type(self))
+        values = {name: getattr(self, name) for name in types if set(marks) & set(types[name])}
         return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
@@ -615,20 +592,25 @@ def _key(field: Field[object]) -> str:
 
 
 @cache
-def _json_types(recipe_type: type[Recipe]) -> dict[str, tuple[type, ...]]:
-    """Types that JSON gives the values of each field, by key."""
+def _alternatives(recipe_type: type[Recipe]) -> dict[str, tuple[Any, ...]]:
+    """Types that each field may have, such as ``(list[int], ImportName, NoneType)``."""
     hints = get_type_hints(recipe_type)
-    return {_key(field): _json_types_of(hints[field.name]) for field in fields(recipe_type)}
+    return {
+        field.name: get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
+        for field in fields(recipe_type)
+        for hint in [hints[field.name]]
+    }
 
 
-def _json_types_of(hint: Any) -> tuple[type, ...]:
-    """Return ``(list, str, NoneType)`` for ``list[int] | ImportName | None``."""
-    if get_origin(hint) in (UnionType, Union):
-        return tuple(kind for alternative in get_args(hint) for kind in _json_types_of(alternative))
-    if hint is float:
-        return int, float
-    hint = get_origin(hint) or hint
-    return (getattr(hint, "__supertype__", hint),)
+def json_types(recipe_type: type[Recipe]) -> dict[str, tuple[type, ...]]:
+    """Types that each field has in JSON, by key, such as ``(list, str, NoneType)``."""
+    types: dict[str, tuple[type, ...]] = {}
+    for field in fields(recipe_type):
+        hints = [get_origin(hint) or hint for hint in _alternatives(recipe_type)[field.name]]
+        if float in hints:
+            hints.insert(0, int)  # JSON has one type of numbers
+        types[_key(field)] = tuple(getattr(hint, "__supertype__", hint) for hint in hints)
+    return types
 
 
 # Rows per call: a number, all rows, or as many as an amount of memory allows.
@@ -644,9 +626,7 @@ def listed_rows(rows: Rows) -> str:
     if last - start + 1 == count:
         return f"rows {start} to {last}"
     numbers = ", ".join(str(row) for row in rows[:5])
-    if count <= 5:
-        return f"rows {numbers}"
-    return f"rows {numbers} and {count - 5} more, the last {last}"
+    return f"rows {numbers}" + f" and {count - 5} more, the last {last}" * (count > 5)
 
 
 def joined(batches: list[Array], name: str) -> Array:
@@ -706,9 +686,7 @@ def memory_bytes(amount: str) -> int:
     if amount == "auto":
         return AUTO_MEMORY
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", amount)
-    size = 0
-    if match:
-        size = int(float(match[1]) * _UNITS.get(match[2].upper(), 0))
+    size = int(float(match[1]) * _UNITS.get(match[2].upper(), 0)) if match else 0
     if size < 1:
         raise InvalidInputError(
             "batch_size as a string is 'auto' or an amount of memory such as '256 MiB' or '2 GB'; "

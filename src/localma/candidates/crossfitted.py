@@ -90,8 +90,8 @@ class CrossFitted(Candidate):
             refuse_classifier(self.estimator, name)
         elif has_sklearn_tags(self.estimator) and not is_classifier(self.estimator):
             raise InvalidInputError(
-                f"Candidate {name!r} ({type(self.estimator).__name__}) is no classifier, and "
-                "this is a classification: pass a classifier, or use LocalMARegressor."
+                f"Candidate {name!r} ({type(self.estimator).__name__}) is not a classifier, "
+                "and this is a classification: pass a classifier, or use LocalMARegressor."
             )
 
     def fit_out_of_fold(
@@ -134,9 +134,7 @@ class CrossFitted(Candidate):
         if self.cv is not None:
             cv = self.cv
         y = np.asarray(y)
-        weights = None
-        if sample_weight is not None:
-            weights = np.asarray(sample_weight)
+        weights = None if sample_weight is None else np.asarray(sample_weight)
         inputs = self.select(X)
         estimator = _seeded(self.estimator, random_state)
         folds = make_folds(
@@ -148,17 +146,8 @@ class CrossFitted(Candidate):
         candidate = EstimatorCandidate(model, inputs=self.inputs, cost=self.cost)
         tested = []
         for fold, (train, test) in enumerate(folds):
-            fold_weights = None
-            if weights is not None:
-                fold_weights = weights[train]
-            model = _fitted(
-                clone(estimator),
-                take_rows(inputs, train),
-                y[train],
-                fold_weights,
-                name,
-                f"fold {fold}",
-            )
+            X_train, w_train = take_rows(inputs, train), None if weights is None else weights[train]
+            model = _fitted(clone(estimator), X_train, y[train], w_train, name, f"fold {fold}")
             predictor = EstimatorCandidate(model)
             values = predictor.predict(take_rows(inputs, test), task, name=name, outputs=outputs)
             if predictor.classes is not None and candidate.classes is not None:
@@ -201,22 +190,15 @@ def weight_argument(estimator: BaseEstimator) -> str | None:
     if has_fit_parameter(estimator, "sample_weight"):
         return "sample_weight"
     if get_config()["enable_metadata_routing"]:
-        if _requests_weight(estimator):
-            return "sample_weight"
-        return None
+        routed = hasattr(estimator, "get_metadata_routing") and (
+            estimator.get_metadata_routing().consumes("fit", ["sample_weight"])
+        )
+        return "sample_weight" if routed else None
     if not isinstance(estimator, Pipeline):
         return None
     name, step = estimator.steps[-1]
-    if step is None or isinstance(step, str):  # "passthrough"
-        return None
-    argument = weight_argument(step)
+    argument = None if step is None or isinstance(step, str) else weight_argument(step)
     return argument and f"{name}__{argument}"
-
-
-def _requests_weight(estimator: BaseEstimator) -> bool:
-    if not hasattr(estimator, "get_metadata_routing"):
-        return False
-    return bool(estimator.get_metadata_routing().consumes("fit", ["sample_weight"]))
 
 
 def _mean_over_folds(tested: list[tuple[Integers, Array]], n: int) -> tuple[Array, RowMask]:

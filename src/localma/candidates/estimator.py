@@ -30,8 +30,8 @@ class EstimatorCandidate(Candidate):
     Regression calls `predict`. Classification calls `predict_proba`; for a classifier without it,
     the predicted label gets probability one. A model with neither `predict_proba` nor `classes_`,
     such as a Booster of LightGBM or a fitted Logit of statsmodels, may return probabilities from
-    `predict`, if you state `classes`. Of a data frame, the estimator gets the columns that it was
-    fitted on (`feature_names_in_`), in that order and as the same kind of frame.
+    `predict`, if you state `classes`. If X is a data frame, the estimator gets the columns that it
+    was fitted on (`feature_names_in_`), in that order and as the same kind of frame.
 
     Parameters
     ----------
@@ -67,22 +67,23 @@ class EstimatorCandidate(Candidate):
         super().__init__(inputs=inputs, classes=classes, cost=cost, batch_size=batch_size)
         self.model = model
         self._may_be_booster = model_classes is None and not has_sklearn_tags(model)
-        self._own_classes = self.classes
-        if model_classes is not None:
-            self._own_classes = model_classes
-            _check_renaming(self.classes, model_classes, model)
+        self._own_classes = self.classes if model_classes is None else model_classes
         names = getattr(model, "feature_names_in_", None)
-        self._feature_names: list[str] | None = None
-        if names is not None:
-            self._feature_names = list(names)
+        self._feature_names = None if names is None else list(names)
+        self._check_renaming()
+
+    def _check_renaming(self) -> None:
+        old, new = self._own_classes, self.classes
+        if old is not None and new is not None and len(old) != len(new):
+            raise InvalidInputError(
+                f"classes= must rename the {len(old)} classes of this {type(self.model).__name__}, "
+                f"{old.tolist()!r}, in the same order; received {new.tolist()!r}."
+            )
 
     def _answer(self, X: Table, task: Task) -> Output:
-        output: Output
-        if task == "classification" and hasattr(self.model, "predict_proba"):
-            output = self.model.predict_proba(X)
-            return output
-        output = self.model.predict(X)
-        if task == "regression":
+        has_probabilities = task == "classification" and hasattr(self.model, "predict_proba")
+        output: Output = getattr(self.model, "predict_proba" if has_probabilities else "predict")(X)
+        if task == "regression" or has_probabilities:
             return output
         assert self._own_classes is not None  # check_task
         if self._may_be_booster and _are_probabilities(output, self._own_classes):
@@ -90,7 +91,7 @@ class EstimatorCandidate(Candidate):
         return one_hot(output, self._own_classes)
 
     def select(self, X: Table) -> Table:
-        """Return the stated inputs; of a data frame, the columns that the model was fitted on."""
+        """Return the inputs of the model; from a data frame, the columns that it was fitted on."""
         X = super().select(X)
         names = column_names(X)
         if self._feature_names is None or names is None or names == self._feature_names:
@@ -165,15 +166,6 @@ def own_classes(model: FittedModel) -> Labels | None:
             f"predicts {len(classes)}: make one model for each output."
         )
     return as_labels(classes)
-
-
-def _check_renaming(classes: Labels | None, model_classes: Labels, model: FittedModel) -> None:
-    if classes is not None and len(model_classes) != len(classes):
-        raise InvalidInputError(
-            f"classes= must rename the {len(model_classes)} classes of this "
-            f"{type(model).__name__}, {model_classes.tolist()!r}, in the same order; received "
-            f"{classes.tolist()!r}."
-        )
 
 
 def _are_probabilities(predicted: Output, classes: Labels) -> bool:

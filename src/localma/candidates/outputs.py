@@ -8,7 +8,6 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
@@ -87,9 +86,7 @@ def made_unique(labels: Sequence[str]) -> Names:
     names = []
     for label in labels:
         count[label] += 1
-        if total[label] > 1:
-            label = f"{label}-{count[label]}"
-        names.append(label)
+        names.append(f"{label}-{count[label]}" if total[label] > 1 else label)
     return tuple(names)
 
 
@@ -209,15 +206,6 @@ def unknown_classes(labels: Iterable[Label] | Labels, classes: Labels) -> list[L
     return [label for label in classes.tolist() if label not in label_set]
 
 
-def are_numbers_from_zero(labels: Labels) -> bool:
-    """Whether sorted labels (K,) are the integers 0 to K - 1, as from scikit-learn's LabelEncoder.
-
-    >>> are_numbers_from_zero(np.array([0, 1, 2])), are_numbers_from_zero(np.array([1, 2]))
-    (True, False)
-    """
-    return labels.dtype.kind in "iu" and np.array_equal(labels, np.arange(len(labels)))
-
-
 def class_codes(y: Output, classes: Labels) -> Integers:
     """Return the index of each label among the classes: (n,).
 
@@ -241,8 +229,7 @@ def check_no_label_missing(y: Output) -> None:
     >>> check_no_label_missing(["no", "yes"])
     """
     # NumPy silently turns ["no", nan] into strings.
-    dtype = object if isinstance(y, list | tuple) else None
-    labels = np.asarray(y, dtype=dtype)
+    labels = np.asarray(y, dtype=object if isinstance(y, list | tuple) else None)
     if labels.ndim == 0 or labels.size == 0 or labels.dtype.kind not in "Of":
         return
     labels = labels.reshape(len(labels), -1)[:, 0]
@@ -257,14 +244,14 @@ def check_no_label_missing(y: Output) -> None:
         )
 
 
-def warn_unknown_classes(missing: Mapping[str, Sequence[Label]]) -> None:
-    """Give one warning for all classes that some candidate does not have, if there are any."""
-    clauses = []
-    for name, labels in missing.items():
-        if len(labels) == 1:
-            clauses.append(f"candidate {name!r} does not know the class {listed(labels)}")
-        elif labels:
-            clauses.append(f"candidate {name!r} does not know the classes {listed(labels)}")
+def warn_unknown_classes(labels: Mapping[str, Labels], classes: Labels) -> None:
+    """Give one warning for all candidates that do not know some of the classes."""
+    missing = {name: unknown_classes(labels[name], classes) for name in labels}
+    clauses = [
+        f"candidate {name!r} does not know the class{'es' * (len(unknown) > 1)} {listed(unknown)}"
+        for name, unknown in missing.items()
+        if unknown
+    ]
     if clauses:
         text = "; ".join(clauses)
         warnings.warn(
@@ -306,9 +293,7 @@ class OutputNames:
     def __init__(
         self, names: Sequence[str] | None = None, of: str = "", *, by_alphabet: bool = False
     ) -> None:
-        self.names: Names | None = None
-        if names is not None:
-            self.names = tuple(names)
+        self.names = None if names is None else tuple(names)
         self.of, self.by_alphabet = of, by_alphabet
 
     @classmethod
@@ -322,18 +307,14 @@ class OutputNames:
         values : n rows of outputs; of : their origin, for error messages.
         """
         names = names_of_outputs(values, of)
-        if names is None:
-            return values
-        return self.put_in_order(dense(values), names, of)
+        return values if names is None else self.put_in_order(dense(values), names, of)
 
     def put_in_order(self, values: AnyArray, names: Names | None, of: str) -> AnyArray:
         """Put columns (n, K) with these names in this order. The first names set the order."""
         if names is None:
             return values
         if self.names is None:
-            self.names, self.of = names, of
-            if self.by_alphabet:
-                self.names = tuple(sorted(names))
+            self.names, self.of = tuple(sorted(names)) if self.by_alphabet else names, of
         if sorted(names) != sorted(self.names):
             raise InvalidInputError(
                 f"The outputs of {of} are named {listed(names)}, and those of {self.of} "
@@ -421,8 +402,8 @@ def as_prediction(
 def check_not_reordered(output: Output, X: Table, name: str) -> None:
     """Raise an error if output and X are pandas objects with the same index in another order.
 
-    Rows are matched by position. A RangeIndex is the default of new pandas objects, so it is no
-    evidence of another order.
+    Rows are matched by position. A RangeIndex is the default of new pandas objects, so it does not
+    tell the order.
     """
     index, expected = pandas_index(output), pandas_index(X)
     if index is None or expected is None or type(index).__name__ == "RangeIndex":
@@ -440,9 +421,7 @@ def check_not_reordered(output: Output, X: Table, name: str) -> None:
 
 def pandas_index(table: Output | Table) -> pandas.Index | None:
     """Return the index of a pandas object; None for other tables."""
-    if nw.dependencies.is_pandas_dataframe(table) or nw.dependencies.is_pandas_series(table):
-        return table.index
-    return None
+    return getattr(table, "index", None) if hasattr(table, "iloc") else None
 
 
 def differing_row(index: pandas.Index, expected: pandas.Index) -> int | None:
@@ -521,12 +500,10 @@ def _probabilities(values: Array, name: str, n: int, classes: Labels, rows: Rows
         last = _within_zero_and_one(values, name, rows).reshape(n)
         return np.column_stack([1.0 - last, last])
     if values.shape != (n, K):
-        alternative = ""
-        if K == 2:
-            alternative = f", or ({n},) for the probability of {classes.tolist()[1]!r}"
+        also = f", or ({n},) for the probability of {classes.tolist()[1]!r}" if K == 2 else ""
         raise CandidateError(
             f"Candidate {name!r} returned shape {values.shape}; expected ({n}, {K}), one column "
-            f"of probabilities for each of its classes {listed(classes)}{alternative}.",
+            f"of probabilities for each of its classes {listed(classes)}{also}.",
             candidate=name,
         )
     if are_probabilities(values):
@@ -554,9 +531,7 @@ def _check_finite(values: Array, name: str, rows: Rows | None) -> None:
         return
     n = len(values)
     failed = np.flatnonzero(~finite.reshape(n, -1).all(axis=1)).tolist()
-    kind = "infinity"
-    if np.isnan(values).any():
-        kind = "NaN"
+    kind = "NaN" if np.isnan(values).any() else "infinity"
     if rows is not None:
         failed = [int(rows[row]) for row in failed]
     raise CandidateError(
@@ -594,9 +569,7 @@ def _check_sums(values: Array, name: str, classes: Labels, rows: Rows | None) ->
 
 
 def _row(row: int, n: int, rows: Rows | None) -> str:
-    if rows is None:
-        return f"row {row} of the {n} it was given"
-    return f"row {rows[row]}"
+    return f"row {row} of the {n} it was given" if rows is None else f"row {rows[row]}"
 
 
 def stacked(columns: Iterable[Array | None], names: Sequence[str], n: int) -> Array:
@@ -658,9 +631,7 @@ def probabilities(logits: Array, activation: Activation, temperature: float = 1.
             f"activation='sigmoid' one logit per row, (n,) or (n, 1); {activation!r} received "
             f"shape {z.shape}: choose the other, or None if the outputs are not logits."
         )
-    if one_column:
-        return expit(z.reshape(len(z)))
-    return softmax(z, axis=1)
+    return expit(z.reshape(len(z))) if one_column else softmax(z, axis=1)
 
 
 def fit_temperature(logits: Output, labels: Output) -> float:

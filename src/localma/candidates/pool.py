@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias, TypedDict
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,7 +27,6 @@ from localma.candidates.outputs import (
     Table,
     Task,
     align,
-    are_numbers_from_zero,
     are_probabilities,
     as_labels,
     as_prediction,
@@ -63,6 +63,7 @@ from localma.tables.frames import (
 
 Model: TypeAlias = Candidate | FittedModel | TableFunction | str | os.PathLike[str]
 """Anything that `as_candidate` takes."""
+Models: TypeAlias = Mapping[str, Model] | Sequence[tuple[str, Model]] | Sequence[Model]
 Predictions: TypeAlias = "Output | Mapping[str, Output]"
 """Predictions of all candidates: an array, a data frame, or a mapping from name to array."""
 
@@ -97,13 +98,6 @@ NUMBERED_BY_TOOLS = (
 """What to do about labels that no candidate knows."""
 
 
-class _Options(TypedDict, total=False):
-    inputs: Inputs
-    classes: Classes
-    cost: float
-    batch_size: BatchSize
-
-
 def as_candidate(
     model: Model,
     *,
@@ -136,7 +130,9 @@ def as_candidate(
     >>> north.predict(np.array([[1.0, 2.0]]), "regression").tolist()
     [2.0]
     """
-    options = _stated(inputs, classes, cost, batch_size)
+    stated = {"inputs": inputs, "classes": classes, "cost": cost, "batch_size": batch_size}
+    # Each kind has its own defaults for the other options.
+    options: dict[str, Any] = {key: value for key, value in stated.items() if value is not None}
     if isinstance(model, Candidate):
         if options != {"cost": 1.0}:
             raise InvalidInputError(
@@ -165,21 +161,7 @@ def as_candidate(
     )
 
 
-def _stated(
-    inputs: Inputs, classes: Classes | None, cost: float, batch_size: BatchSize
-) -> _Options:
-    """Return the options that the user stated; each kind has its own defaults for the others."""
-    options: _Options = {"cost": cost}
-    if inputs is not None:
-        options["inputs"] = inputs
-    if classes is not None:
-        options["classes"] = classes
-    if batch_size is not None:
-        options["batch_size"] = batch_size
-    return options
-
-
-def _from_path(path: str, options: _Options) -> Candidate:
+def _from_path(path: str, options: dict[str, Any]) -> Candidate:
     if path.startswith(("http://", "https://")):
         return _of_kind("http", path, options)
     if os.path.isfile(os.path.join(path, "config.json")):
@@ -197,7 +179,7 @@ def _from_path(path: str, options: _Options) -> Candidate:
     )
 
 
-def _of_kind(kind: str, model: Model, options: _Options) -> Candidate:
+def _of_kind(kind: str, model: Model, options: dict[str, Any]) -> Candidate:
     candidate: Candidate = import_object(KINDS[kind])(model, **options)
     return candidate
 
@@ -227,12 +209,7 @@ class Pool:
     [[0.5, 2.0], [2.0, 8.0]]
     """
 
-    def __init__(
-        self,
-        candidates: Mapping[str, Model] | Sequence[tuple[str, Model]] | Sequence[Model],
-        *,
-        task: Task,
-    ) -> None:
+    def __init__(self, candidates: Models, *, task: Task) -> None:
         check_task_name(task)
         self.task: Task = task
         self.names, self.candidates = _named(candidates)
@@ -240,9 +217,10 @@ class Pool:
         for name, candidate in self._items():
             candidate.check_task(task, name)
         self.costs = np.array([candidate.cost for candidate in self.candidates])
-        self.classes: Labels | None = None
-        if self._labels():
-            self.classes = union_of_classes(self._labels())
+        self._labels = {}
+        if task == "classification":
+            self._labels = {n: c.classes for n, c in self._items() if c.classes is not None}
+        self.classes = union_of_classes(self._labels) if self._labels else None
         self._columns = [key for c in self.candidates for key in c.prediction_columns()]
         self._warned = False
 
@@ -365,14 +343,12 @@ class Pool:
             axis follows `classes`.
         """
         X = unmasked(X)
-        if not self._warned:
+        if self.classes is not None and not self._warned:
             self._warned = True
-            self._warn_of_unknown_classes()
+            warn_unknown_classes(self._labels, self.classes)
         given = given or {}
         self._check_known(given)
-        mask = None
-        if only is not None:
-            mask = self._mask(only, n_rows(X))
+        mask = None if only is None else self._mask(only, n_rows(X))
         columns = self._predict_each(X, mask, given, outputs or OutputNames(), rows)
         return stacked(columns, self.names, n_rows(X))
 
@@ -383,7 +359,8 @@ class Pool:
         labels = np.unique(np.asarray(y))
         advice = ""
         unknown = unknown_classes(self.classes, labels)
-        if self.classes.dtype.kind == "U" and are_numbers_from_zero(labels):
+        counted = labels.dtype.kind in "iu" and np.array_equal(labels, np.arange(len(labels)))
+        if self.classes.dtype.kind == "U" and counted:
             advice = NUMBERED_BY_TOOLS
         elif unknown and not self.has_own_models:
             advice = LEAVE_OUT_OR_ADD
@@ -440,10 +417,16 @@ class Pool:
         by_name = _by_name(predictions, n_rows, names, labels)
         if names is not None:
             check_same_names(list(by_name), names)
-        ordered = tuple(names or by_name)
-        _warn_of_missing_labels(by_name, labels)
-        outputs = outputs or OutputNames()
-        checked = (_checked(by_name[name], name, n_rows, labels, outputs) for name in ordered)
+        ordered, outputs = tuple(names or by_name), outputs or OutputNames()
+        if labels is None:
+            checked = (_regression(by_name[name], name, n_rows, outputs) for name in ordered)
+        else:
+            column_labels = _column_labels(by_name, labels)
+            warn_unknown_classes(column_labels, labels)
+            checked = (
+                _classification(by_name[name], name, n_rows, column_labels[name], labels)
+                for name in ordered
+            )
         return ordered, stacked(checked, ordered, n_rows)
 
     def _predict_each(
@@ -455,26 +438,23 @@ class Pool:
         rows: Rows | None,
     ) -> Iterator[Array | None]:
         """Yield the predictions of each candidate; None for one that is not called."""
+        n = n_rows(X)
         for m, (name, candidate, inputs) in enumerate(self._with_inputs(X)):
             if name in given:
                 yield given[name]
-            elif mask is None or mask[:, m].all():
-                values = candidate.predict(inputs, self.task, name=name, rows=rows, outputs=outputs)
-                yield self._aligned(candidate, values)
-            elif not mask[:, m].any():
+                continue
+            predict = partial(candidate.predict, task=self.task, name=name, outputs=outputs)
+            chosen = np.arange(n) if mask is None else np.flatnonzero(mask[:, m])
+            if len(chosen) == n:
+                yield self._aligned(candidate, predict(inputs, rows=rows))
+            elif len(chosen) == 0:
                 yield None
             else:
-                chosen = np.flatnonzero(mask[:, m])
-                numbers = chosen
-                if rows is not None:
-                    numbers = np.asarray(rows)[chosen]
-                values = candidate.predict(
-                    take_rows(inputs, chosen), self.task, name=name, rows=numbers, outputs=outputs
-                )
-                aligned = self._aligned(candidate, values)
-                column = np.zeros((len(mask), *aligned.shape[1:]))
-                column[chosen] = aligned
-                yield column
+                numbers = chosen if rows is None else np.asarray(rows)[chosen]
+                values = predict(take_rows(inputs, chosen), rows=numbers)
+                column = np.zeros((n, *values.shape[1:]))
+                column[chosen] = values
+                yield self._aligned(candidate, column)
 
     def _items(self) -> Iterable[tuple[str, Candidate]]:
         return zip(self.names, self.candidates, strict=True)
@@ -490,22 +470,10 @@ class Pool:
                 reduced = drop_columns(X, self.prediction_columns(X))
             yield name, candidate, reduced
 
-    def _labels(self) -> dict[str, Labels]:
-        """Return the classes of the candidates that have some, in classification."""
-        if self.task == "regression":
-            return {}
-        return {name: c.classes for name, c in self._items() if c.classes is not None}
-
     def _aligned(self, candidate: Candidate, values: Array) -> Array:
         if self.classes is None or candidate.classes is None:
             return values
         return align(values, candidate.classes, self.classes)
-
-    def _warn_of_unknown_classes(self) -> None:
-        if self.classes is None:
-            return
-        missing = {n: unknown_classes(labels, self.classes) for n, labels in self._labels().items()}
-        warn_unknown_classes(missing)
 
     def _mask(self, only: Iterable[str] | RowMask, n: int) -> RowMask:
         """Return the predictions to make as a mask (n, M)."""
@@ -529,9 +497,7 @@ class Pool:
                 raise unknown_name("candidate", name, self.names)
 
 
-def _named(
-    candidates: Mapping[str, Model] | Sequence[tuple[str, Model]] | Sequence[Model],
-) -> tuple[Names, tuple[Candidate, ...]]:
+def _named(candidates: Models) -> tuple[Names, tuple[Candidate, ...]]:
     """Return names and candidates from any of the three forms."""
     if isinstance(candidates, Mapping):
         candidates = list(candidates.items())
@@ -585,7 +551,7 @@ def check_same_index(predictions: Predictions, X: Table) -> None:
     >>> check_same_index(np.zeros((2, 1)), np.zeros((2, 3)))  # arrays have no index
     """
     tables = list(predictions.values()) if isinstance(predictions, Mapping) else [predictions]
-    expected = pandas_index(X)
+    expected = pandas_index(X) if hasattr(X, "columns") else None
     for index in map(pandas_index, tables):
         if index is None or expected is None:
             continue
@@ -730,40 +696,32 @@ def _names_of_array(M: int, names: Sequence[str] | None) -> Names:
     return tuple(names)
 
 
-def _checked(
-    values: Output, name: str, n: int, classes: Labels | None, outputs: OutputNames
+def _regression(values: Output, name: str, n: int, outputs: OutputNames) -> Array:
+    if column_names(values) is not None:
+        values = dense(outputs.arranged(values, f"predictions of candidate {name!r}"))
+    return as_prediction(values, name=name, n=n, classes=None)
+
+
+def _classification(
+    values: Output, name: str, n: int, column_labels: Labels, classes: Labels
 ) -> Array:
-    """Check the predictions of one candidate, and align them to the classes or outputs."""
-    columns = column_names(values)
-    if columns is None:
-        return as_prediction(values, name=name, n=n, classes=classes)
-    if classes is None:
-        arranged = outputs.arranged(values, f"predictions of candidate {name!r}")
-        return as_prediction(dense(arranged), name=name, n=n, classes=None)
-    labels = _column_labels(columns, name, classes)
-    return align(as_prediction(dense(values), name=name, n=n, classes=labels), labels, classes)
+    checked = as_prediction(values, name=name, n=n, classes=column_labels)
+    return align(checked, column_labels, classes)
 
 
-def _warn_of_missing_labels(by_name: Mapping[str, Output], classes: Labels | None) -> None:
-    """Give one warning for all data frames that lack the column of some class."""
-    if classes is None:
-        return
-    columns = {name: column_names(values) for name, values in by_name.items()}
-    missing = {
-        name: unknown_classes(_column_labels(labels, name, classes), classes)
-        for name, labels in columns.items()
-        if labels is not None
-    }
-    warn_unknown_classes(missing)
-
-
-def _column_labels(columns: Sequence[Hashable], name: str, classes: Labels) -> Labels:
-    """Return the class of each column, whose name is the class or its string: (K_columns,)."""
+def _column_labels(by_name: Mapping[str, Output], classes: Labels) -> dict[str, Labels]:
+    """Return the labels of the columns of each candidate; those of an array are the classes."""
     label_of = {str(label): label for label in classes.tolist()}
-    for column in columns:
-        if str(column) not in label_of:
-            raise InvalidInputError(
-                f"predictions of candidate {name!r} have a column {column!r}, which is not among "
-                f"the classes {listed(classes)}: name the columns after the classes."
-            )
-    return as_labels([label_of[str(column)] for column in columns])
+    labels = dict.fromkeys(by_name, classes)
+    for name, values in by_name.items():
+        columns = column_names(values)
+        if columns is None:
+            continue
+        for column in columns:
+            if str(column) not in label_of:
+                raise InvalidInputError(
+                    f"predictions of candidate {name!r} have a column {column!r}, which is not "
+                    f"among the classes {listed(classes)}: name the columns after the classes."
+                )
+        labels[name] = as_labels([label_of[str(column)] for column in columns])
+    return labels
