@@ -7,7 +7,6 @@ never takes credentials to another server, and temporary failures are tried agai
 from __future__ import annotations
 
 import io
-import json
 import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +36,7 @@ from localma._types import Array, Float64, Json
 from localma.candidates.base import RowError
 from localma.candidates.outputs import Table
 from localma.errors import LocalMAError
+from localma.storage.array_file import parse_json
 from localma.tables.frames import column_names, dense
 from localma.wording import printable
 
@@ -162,25 +162,10 @@ def read_json(answer: bytes, n_rows: int) -> Json:
     if containers > CONTAINERS + CONTAINERS_PER_ROW * n_rows:
         raise AnswerError(f"{containers} lists and objects for {n_rows} rows")
     try:
-        document: Json = json.loads(
-            answer, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys
-        )
-    except AnswerError:
-        raise
+        document: Json = parse_json(answer)
     except (ValueError, RecursionError) as error:
-        raise AnswerError(f"text that is not JSON ({error})") from error
+        raise AnswerError(f"text that is not valid JSON ({error})") from error
     return document
-
-
-def _refuse_constant(constant: str) -> None:
-    raise AnswerError(f"{constant}, which JSON does not have")
-
-
-def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise AnswerError("an object that has the same key twice")
-    return values
 
 
 def read_predictions(

@@ -240,18 +240,13 @@ def _metadata(entries: Json, path: Path) -> Json:
     return metadata
 
 
-def _parsed(text: str | bytes, origin: str) -> Json:
-    """Parse a JSON object with unique names."""
-    try:
-        value = json.loads(text, object_pairs_hook=_unique_names, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(
-            f"{origin} cannot be read as JSON ({type(error).__name__}: {str(error)[:200]}). Save "
-            "the model again."
-        ) from None
-    if not isinstance(value, dict):
-        raise FileFormatError(f"{origin} must be a JSON object; received {shown(value)}.")
-    return value
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON strictly: a ValueError for NaN, for infinity and for a name that occurs twice.
+
+    >>> parse_json('{"rows": 3}')
+    {'rows': 3}
+    """
+    return json.loads(text, object_pairs_hook=_unique_names, parse_constant=_refuse_constant)
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> Json:
@@ -263,6 +258,20 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> Json:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _parsed(text: str | bytes, origin: str) -> Json:
+    """Parse a JSON object."""
+    try:
+        value = parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(
+            f"{origin} cannot be read as JSON ({type(error).__name__}: {str(error)[:200]}). Save "
+            "the model again."
+        ) from None
+    if not isinstance(value, dict):
+        raise FileFormatError(f"{origin} must be a JSON object; received {shown(value)}.")
+    return value
 
 
 def _types(entries: Json, n_bytes: int, path: Path) -> dict[str, ArrayType]:

@@ -12,9 +12,13 @@ from hashlib import blake2b, sha256
 from importlib.util import find_spec
 from pathlib import Path
 from time import time_ns
+from typing import TYPE_CHECKING
 
 from localma._optional import optional
 from localma.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
 
 RECENT_NANOSECONDS = 2 * 10**9
 """The coarsest clock of a common file system ticks every two seconds."""
@@ -71,22 +75,27 @@ def _weights_beside(path: Path) -> list[Path]:
     """Return the files with weights that an ONNX file names."""
     if path.suffix.lower() != ".onnx":
         return []
-    return _external_weights(str(path), file_state(path))
+    files = [path.parent / name for name in _external_weights(str(path), file_state(path))]
+    return [file for file in files if file.is_file()]
 
 
 @lru_cache(maxsize=1024)
-def _external_weights(path: str, state: tuple[int, ...]) -> list[Path]:
+def _external_weights(path: str, state: tuple[int, ...]) -> list[str]:
+    graph = onnx_graph(path)
+    if graph is None:
+        return []
+    entries = [entry for tensor in graph.initializer for entry in tensor.external_data]
+    return sorted({entry.value for entry in entries if entry.key == "location"})
+
+
+def onnx_graph(path: str) -> GraphProto | None:
+    """Read the graph of an ONNX file; None if it is damaged, or if onnx is not installed."""
     if find_spec("onnx") is None:
-        return []
-    onnx = optional("onnx", extra="onnx")
+        return None
     try:
-        tensors = onnx.load(path, load_external_data=False).graph.initializer
+        return optional("onnx", extra="onnx").load(path, load_external_data=False).graph
     except Exception:  # onnxruntime refuses a damaged file later, with a better message
-        return []
-    entries = [entry for tensor in tensors for entry in tensor.external_data]
-    names = sorted({entry.value for entry in entries if entry.key == "location"})
-    files = [Path(path).parent / name for name in names]
-    return [file for file in files if file.is_file()]
+        return None
 
 
 def _file_fingerprint(path: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
 
@@ -32,11 +31,11 @@ from localma.candidates.files.base import (
 )
 from localma.candidates.outputs import Labels, Table, Task, as_labels
 from localma.errors import InvalidInputError, unknown_name
-from localma.storage.fingerprints import file_state
+from localma.storage.fingerprints import file_state, onnx_graph
 from localma.tables.frames import column_names, column_values, dense, n_rows, pick_columns
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
+    from onnx import NodeProto, TensorProto, ValueInfoProto
 
 DTYPES: dict[str, type[np.generic]] = {
     "tensor(float16)": np.float16,
@@ -366,8 +365,6 @@ def class_labels(path: Path) -> Labels | None:
 
     None if it has none, or if the package onnx is not installed.
     """
-    if find_spec("onnx") is None:
-        return None
     labels = _labels_in_file(str(path), file_state(path))
     if labels is None:
         return None
@@ -376,10 +373,8 @@ def class_labels(path: Path) -> Labels | None:
 
 @lru_cache(maxsize=1024)
 def _labels_in_file(path: str, state: tuple[int, ...]) -> ClassLabels | None:
-    onnx = optional("onnx", extra="onnx")
-    try:
-        graph: GraphProto = onnx.load(path, load_external_data=False).graph
-    except Exception:  # onnxruntime refuses a damaged file later, with a better message
+    graph = onnx_graph(path)
+    if graph is None:
         return None
     # An ensemble may contain other classifiers, which number their labels, so only the node
     # behind an output counts.
