@@ -233,10 +233,10 @@ def check_no_label_missing(y: Output) -> None:
     if labels.ndim == 0 or labels.size == 0 or labels.dtype.kind not in "Of":
         return
     labels = labels.reshape(len(labels), -1)[:, 0]
-    missing = labels != labels
-    if labels.dtype == object:
-        missing = np.array([is_missing(label) for label in labels])
-    rows = np.flatnonzero(missing)
+    if labels.dtype == object:  # pandas.NA cannot be compared
+        rows = np.flatnonzero([is_missing(label) for label in labels])
+    else:
+        rows = np.flatnonzero(np.isnan(labels))
     if len(rows):
         raise InvalidInputError(
             f"Every row needs a label; {len(rows)} of {len(labels)} have none in y, first in row "
