@@ -477,7 +477,7 @@ def test_a_whole_pool(tmp_path: Path) -> None:
 
 
 def test_one_model_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"One candidate twice: 'a' and 'b'"):
+    with pytest.raises(InvalidInputError, match=r"Candidates 'a' and 'b' are the same"):
         Pool({"a": LINE, "b": Cached(LINE, tmp_path)}, task="regression")
 
 

@@ -103,9 +103,7 @@ def test_names_that_are_numbers_or_of_one_column_say_nothing() -> None:
 
 def test_an_output_named_twice_is_refused() -> None:
     twice = pytest.importorskip("pandas").DataFrame(P, columns=["u", "u"])
-    with pytest.raises(
-        InvalidInputError, match=r"candidate 'a' .*'u' is there more than once: ren"
-    ):
+    with pytest.raises(InvalidInputError, match=r"candidate 'a' .*'u' occurs more than once: ren"):
         read({"a": twice})
 
 
@@ -213,8 +211,8 @@ class TestNamedOutputsOfAModel:
         (
             {"north": P[:, 0]},
             {"names": ["north", "south"]},
-            r"predictions must have every candidate; 'south' missing: add the predictions of "
-            r"these candidates, or fit again without them\.",
+            r"predictions must have every candidate; without predictions: 'south'\. Add the "
+            r"predictions of these candidates, or fit again without them\.",
         ),
         (
             {"north": P[:, 0], "suoth": P[:, 1]},

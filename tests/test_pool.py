@@ -82,7 +82,7 @@ def test_costs_stand_in_the_order_of_names() -> None:
         (None, r"list of \(name, model\) pairs or a list of models; received NoneType\."),
         (LINE, r"candidates must be a dict from name to model.*received LinearRegression\."),
         ([("a", north), south], r"all \(name, model\) pairs or all models; received 1 pairs among"),
-        ([("a", north), ("a", south)], r"Names of candidates must differ; 'a' is there 2 times"),
+        ([("a", north), ("a", south)], r"Names of candidates must differ; 'a' occurs 2 times"),
         ({3: north}, r"Names of candidates must be strings that are not empty; received 3 \(int\)"),
         ({"": north}, r"must be strings that are not empty; received '' \(str\)"),
         ({"a": None}, r"Candidate 'a': A candidate is a fitted model with a method predict"),
@@ -115,8 +115,8 @@ def test_an_unknown_task_is_refused() -> None:
 def test_one_candidate_twice_is_refused(one: Any, same: Any) -> None:
     with pytest.raises(
         InvalidInputError,
-        match=r"One candidate twice: 'a' and 'b' are the very same .*; each enters a pool once: "
-        r"leave one out, or give them different inputs=\.",
+        match=r"Candidates 'a' and 'b' are the same .*\. Leave one out, or give them different "
+        r"inputs=\.",
     ):
         Pool({"a": one, "b": same}, task="regression")
 
@@ -300,7 +300,7 @@ def test_globs_without_a_match_are_refused() -> None:
 
 def test_a_glob_may_not_repeat_a_column() -> None:
     data = frame("pandas", pred_a=[1.0])
-    with pytest.raises(InvalidInputError, match=r"One candidate twice: 'a' and 'pred_a'"):
+    with pytest.raises(InvalidInputError, match=r"Candidates 'a' and 'pred_a' are the same"):
         Pool({"a": Column("pred_a"), "many": Column("pred_*")}, task="regression").expand(data)
 
 

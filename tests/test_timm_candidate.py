@@ -343,7 +343,7 @@ def test_pickled_it_reads_the_file_again(weights: Path, expected: np.ndarray) ->
 
 
 def test_the_same_weights_twice_are_one_candidate(weights: Path) -> None:
-    with pytest.raises(InvalidInputError, match="One candidate twice: 'a' and 'b'"):
+    with pytest.raises(InvalidInputError, match="Candidates 'a' and 'b' are the same"):
         Pool({"a": network(weights), "b": network(weights)}, task="classification")
     Pool({"a": network(weights), "b": network(weights, size=64)}, task="classification")
 

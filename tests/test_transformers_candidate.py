@@ -425,7 +425,7 @@ def test_pickled_it_reads_the_folder_again(folder: Path, expected: np.ndarray) -
 
 def test_the_same_folder_twice_is_one_candidate(folder: Path) -> None:
     two = {"a": TransformersCandidate(folder), "b": TransformersCandidate(folder)}
-    with pytest.raises(InvalidInputError, match="One candidate twice: 'a' and 'b'"):
+    with pytest.raises(InvalidInputError, match="Candidates 'a' and 'b' are the same"):
         Pool(two, task="classification")
 
 

@@ -8,7 +8,7 @@ import json
 import pickle
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import FrozenInstanceError, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -948,6 +948,21 @@ def test_recipe_of_a_function() -> None:
         "batch_size": 10,
     }
     assert from_recipe(recipe).inputs is json.loads
+
+
+def test_a_recipe_names_everything_that_it_follows() -> None:
+    candidate = HttpCandidate(
+        "https://rent.example/predict", request=json.dumps, response=json.loads, inputs=np.ravel
+    )
+    recipe = candidate.recipe()
+    assert recipe is not None
+    functions = ["numpy:ravel", "json:dumps", "json:loads"]
+    assert sorted(recipe.sources()) == sorted([*functions, "https://rent.example/predict"])
+    column = Column("guess", classes=None).recipe()
+    assert column is not None
+    assert column.sources() == []
+    with pytest.raises(FrozenInstanceError):
+        recipe.cost = 2.0  # type: ignore[attr-defined]
 
 
 def test_what_cannot_be_imported_has_no_recipe() -> None:

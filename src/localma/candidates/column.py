@@ -20,7 +20,13 @@ from localma.candidates.outputs import (
     check_saved_labels,
 )
 from localma.errors import InvalidInputError
-from localma.tables.frames import ColumnKey, column_names, column_values, missing_column
+from localma.tables.frames import (
+    ColumnKey,
+    checked_columns,
+    column_names,
+    column_values,
+    missing_column,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,11 +149,7 @@ class Column(Candidate):
 
 
 def _checked_columns(columns: ColumnKey | Sequence[ColumnKey]) -> list[ColumnKey]:
-    keys: list[ColumnKey] = []
-    if isinstance(columns, str | int | np.integer):
-        keys = [columns]
-    elif isinstance(columns, list | tuple):
-        keys = list(columns)
+    keys = list(columns) if isinstance(columns, list | tuple) else [columns]
     valid = [isinstance(key, str | int | np.integer) and not isinstance(key, bool) for key in keys]
     if not keys or not all(valid):
         raise InvalidInputError(
@@ -156,7 +158,7 @@ def _checked_columns(columns: ColumnKey | Sequence[ColumnKey]) -> list[ColumnKey
         )
     if len(set(keys)) < len(keys):
         raise InvalidInputError(f"Column takes each column once; received {columns!r}.")
-    return [key if isinstance(key, str) else int(key) for key in keys]
+    return checked_columns(keys, "columns")
 
 
 def _has_wildcard(column: ColumnKey) -> bool:

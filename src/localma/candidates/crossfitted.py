@@ -231,7 +231,7 @@ def _seeded(estimator: BaseEstimator, random_state: RandomState) -> BaseEstimato
 def _check_can_be_fitted(estimator: BaseEstimator) -> None:
     if isinstance(estimator, FrozenEstimator):
         raise InvalidInputError(
-            "CrossFitted fits its estimator anew in every fold, and a FrozenEstimator is never "
+            "CrossFitted fits its estimator in every fold, and a FrozenEstimator is never "
             "refitted: pass the FrozenEstimator itself as the candidate."
         )
     received = repr(estimator)

@@ -70,7 +70,7 @@ def check_names(names: Iterable[Hashable]) -> Names:
     for name, count in counts.items():
         if count > 1:
             raise InvalidInputError(
-                f"Names of candidates must differ; {name!r} is there {count} times: rename all "
+                f"Names of candidates must differ; {name!r} occurs {count} times: rename all "
                 "but one."
             )
     return tuple(counts)
@@ -107,8 +107,8 @@ def check_same_names(received: Sequence[str], expected: Sequence[str]) -> None:
     missing = [name for name in expected if name not in received]
     if missing:
         raise InvalidInputError(
-            f"predictions must have every candidate; {listed(missing)} missing: add the "
-            "predictions of these candidates, or fit again without them."
+            f"predictions must have every candidate; without predictions: {listed(missing)}. Add "
+            "the predictions of these candidates, or fit again without them."
         )
 
 
@@ -233,10 +233,10 @@ def check_no_label_missing(y: Output) -> None:
     if labels.ndim == 0 or labels.size == 0 or labels.dtype.kind not in "Of":
         return
     labels = labels.reshape(len(labels), -1)[:, 0]
-    missing = labels != labels
-    if labels.dtype == object:
-        missing = np.array([is_missing(label) for label in labels])
-    rows = np.flatnonzero(missing)
+    if labels.dtype == object:  # pandas.NA cannot be compared
+        rows = np.flatnonzero([is_missing(label) for label in labels])
+    else:
+        rows = np.flatnonzero(np.isnan(labels))
     if len(rows):
         raise InvalidInputError(
             f"Every row needs a label; {len(rows)} of {len(labels)} have none in y, first in row "
@@ -340,7 +340,7 @@ def names_of_outputs(values: Output, of: str) -> Names | None:
     for name in names:
         if names.count(name) > 1:
             raise InvalidInputError(
-                f"The outputs of {of} must have different names; {name!r} is there more than "
+                f"The outputs of {of} must have different names; {name!r} occurs more than "
                 "once: rename them, or pass an array."
             )
     return tuple(names)
@@ -668,9 +668,9 @@ def fit_temperature(logits: Output, labels: Output) -> float:
         return HOTTEST
     if slope(1.0 / COLDEST) <= 0.0:
         raise InvalidInputError(
-            f"A temperature needs rows that the logits get wrong, and of these {len(z)} they get "
-            "none wrong by enough: the cross-entropy has no minimum. Pass more rows, and rows "
-            "that the network was not trained on."
+            f"The cross-entropy of these {len(z)} rows has no minimum, because the logits are "
+            "right on all of them, or almost. Pass more rows, and rows that the network was not "
+            "trained on."
         )
     return 1.0 / float(brentq(slope, 1.0 / HOTTEST, 1.0 / COLDEST, xtol=1e-12))
 

@@ -537,8 +537,8 @@ def _check_distinct(names: Sequence[str], candidates: Sequence[Candidate]) -> No
         earlier = name_of.setdefault(candidate.identity(), name)
         if earlier != name:
             raise InvalidInputError(
-                f"One candidate twice: {earlier!r} and {name!r} are the very same {candidate!r}; "
-                "each enters a pool once: leave one out, or give them different inputs=."
+                f"Candidates {earlier!r} and {name!r} are the same {candidate!r}. Leave one out, "
+                "or give them different inputs=."
             )
 
 
