@@ -15,11 +15,9 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 from localma.errors import InvalidInputError  # noqa: E402
 from localma.tables import files  # noqa: E402
-from localma.tables.columns import Known  # noqa: E402
-from localma.tables.files import open_table  # noqa: E402
-from localma.tables.formats import TableFileError  # noqa: E402
-from localma.tables.text import TextOptions  # noqa: E402
-from localma.tables.writing import writing  # noqa: E402
+from localma.tables.cells import Known  # noqa: E402
+from localma.tables.files import open_table, writing  # noqa: E402
+from localma.tables.sniffing import TableFileError, TextOptions  # noqa: E402
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from localma.inspection.shown import most_trusted
 from localma.inspection.spread import disagreement, spread, support
 from localma.inspection.weight_map import weight_map
 from localma.losses import tweedie
-from localma.tables.features import GateFeatures
+from localma.tables.encoder import GateFeatures
 from localma.tables.frames import dense
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.

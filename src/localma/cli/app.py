@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 from localma._optional import optional
 from localma.errors import InvalidInputError, LocalMAWarning
-from localma.tables.formats import STANDARD, named_format
-from localma.tables.text import TextOptions
+from localma.tables.sniffing import STANDARD, TextOptions, named_format
 from localma.wording import printable
 
 typer: Any = optional("typer", extra="cli")

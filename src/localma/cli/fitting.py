@@ -39,11 +39,11 @@ from localma.folds import DEFAULT_FOLDS
 from localma.inspection.record import plain
 from localma.losses import Loss
 from localma.model_file import Model, save
-from localma.tables.columns import Known
+from localma.tables.cells import Known
 from localma.tables.encoder import TableEncoder
 from localma.tables.files import TableReader, open_table
-from localma.tables.formats import TableFileError
 from localma.tables.frames import positions_of
+from localma.tables.sniffing import TableFileError
 
 Rows = NDArray[np.intp]
 CLASSES_SHOWN = 5

@@ -54,9 +54,9 @@ from localma.inspection import explain as explain_row
 from localma.inspection.explanation import CandidateShare
 from localma.inspection.record import Output
 from localma.model_file import Model
-from localma.tables.columns import Known
+from localma.tables.cells import Known
 from localma.tables.files import TableReader, open_table
-from localma.tables.text import TextOptions
+from localma.tables.sniffing import TextOptions
 
 CLASSES_SHOWN = 5
 TargetName = Annotated[

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from localma.cli.showing import note
 from localma.errors import CandidateError, InvalidInputError, LocalMAError
 from localma.tables.files import TableReader
-from localma.tables.formats import Remark, TableFileError
+from localma.tables.sniffing import Remark, TableFileError
 
 Command = TypeVar("Command", bound=Callable[..., None])
 ROWS_SHOWN = 10

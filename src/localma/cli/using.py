@@ -36,12 +36,11 @@ from localma.estimators import LocalMAClassifier
 from localma.imports import modules_beside
 from localma.model_file import Model, load
 from localma.progress import bar
-from localma.tables.columns import Known
+from localma.tables.cells import Known
 from localma.tables.encoder import TableEncoder
-from localma.tables.files import TableReader, open_table
-from localma.tables.formats import STANDARD
+from localma.tables.files import TableReader, open_table, writing
 from localma.tables.frames import take_rows
-from localma.tables.writing import writing
+from localma.tables.sniffing import STANDARD
 
 LEAST_SUPPORT = 0.5
 """Rows with less are unlike the labelled sample."""

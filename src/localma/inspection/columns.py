@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from localma.errors import InvalidInputError
-from localma.tables.features import GateFeatures
+from localma.tables.encoder import GateFeatures
 from localma.tables.frames import column_names, column_values, is_table, positions_of
 
 Array = NDArray[np.floating]

@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import Any
 
 from localma._optional import optional
-from localma.tables.formats import Remark
+from localma.tables.sniffing import Remark
 
 pa: Any = optional("pyarrow", extra="cli")
 pc: Any = optional("pyarrow.compute", extra="cli")
