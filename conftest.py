@@ -29,10 +29,8 @@ NEEDED = {
     "src/localma/gates/_torch_training.py": "accelerate",
     "src/localma/onnx_export.py": "onnx",
     "src/localma/report/page.py": "jinja2",
-    "src/localma/tables/columns.py": "pyarrow",
+    "src/localma/tables/cells.py": "pyarrow",
     "src/localma/tables/files.py": "pyarrow",
-    "src/localma/tables/formats.py": "pyarrow",
-    "src/localma/tables/text.py": "pyarrow",
-    "src/localma/tables/writing.py": "pyarrow",
+    "src/localma/tables/sniffing.py": "pyarrow",
 }
 collect_ignore = [path for path, package in NEEDED.items() if find_spec(package) is None]

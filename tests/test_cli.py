@@ -158,8 +158,8 @@ def test_predict_from_and_to_every_format(inside, tmp_path, suffix):
 def test_predict_goes_through_a_file_in_parts(inside, tmp_path, monkeypatch):
     whole, parted = tmp_path / "whole.parquet", tmp_path / "parted.parquet"
     call("predict", "rent.localma", "new.csv", "--out", whole)
-    monkeypatch.setattr(files, "PART_BYTES", 2000)
-    assert len(list(files.open_table(inside / "new.csv").parts())) > 5
+    monkeypatch.setattr(files, "BLOCK_BYTES", 2000)
+    assert len(list(files.open_table(inside / "new.csv").blocks())) > 5
     call("predict", "rent.localma", "new.csv", "--out", parted)
     assert parquet.read_table(parted).equals(parquet.read_table(whole))
 
@@ -193,7 +193,7 @@ def test_truth_values_dates_and_ids_with_zeros_in_a_csv_file(tmp_path):
 
 
 def test_a_column_that_is_not_needed_may_change_its_mind(inside, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "PART_BYTES", 2000)
+    monkeypatch.setattr(files, "BLOCK_BYTES", 2000)
     table = read_table(inside / "new.csv")
     notes = [None] * (table.num_rows - 1) + ["late words"]
     csv.write_csv(table.append_column("note", pa.array(notes, pa.string())), tmp_path / "t.csv")
@@ -212,7 +212,7 @@ def test_numbers_with_a_decimal_comma(inside, tmp_path, in_parts):
     text = (inside / "new.csv").read_text().replace(",", ";").replace(".", ",")
     (tmp_path / "t.csv").write_text(text)
     path, expected = tmp_path / "t.csv", read_table(inside / "new.csv")
-    table = pa.concat_tables(files.open_table(path).parts()) if in_parts else read_table(path)
+    table = pa.concat_tables(files.open_table(path).blocks()) if in_parts else read_table(path)
     assert table.equals(expected)
     assert "double" in {str(column.type) for column in table.columns}
 
@@ -1025,8 +1025,8 @@ def test_rows_unlike_the_sample_are_counted(inside, tmp_path, command):
 
 def test_predict_counts_rows_unlike_the_sample_part_by_part(inside, tmp_path, monkeypatch):
     path = rewritten(inside, tmp_path, lambda table: unlike(table, 88))
-    monkeypatch.setattr(files, "PART_BYTES", 2000)
-    assert len(list(files.open_table(path).parts())) > 5
+    monkeypatch.setattr(files, "BLOCK_BYTES", 2000)
+    assert len(list(files.open_table(path).blocks())) > 5
     asked = []
     weigh = LocalMARegressor.predict_weights
     monkeypatch.setattr(
@@ -1621,7 +1621,7 @@ def test_rows_without_a_prediction_are_named_by_their_lines(gaps, tmp_path):
 def test_rows_without_a_prediction_can_stay_empty(
     gaps, inside, tmp_path, monkeypatch, suffix, part_bytes
 ):
-    monkeypatch.setattr(files, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(files, "BLOCK_BYTES", part_bytes)
     out, whole = tmp_path / f"s{suffix}", tmp_path / "whole.csv"
     told = call("predict", "rent.localma", gaps, "--missing", "nan", "--out", out, "--json")
     assert json.loads(told.stdout)["without_prediction"] == 3
