@@ -423,8 +423,6 @@ def _date_numbers(days: Array, part: str) -> list[Array]:
     return [np.sin(angle), np.cos(angle)]
 
 
-Array = NDArray[np.floating]
-
 _FLOATS = [np.float64, np.float32]
 
 
