@@ -129,31 +129,29 @@ class Cells:
     @cached_property
     def forms(self) -> NumberForms | None:
         """How the values can be read as numbers; None if some are not numbers."""
-        if len(self.values) == 0:
-            return None
-        return number_forms(self.values)
+        return number_forms(self.values) if len(self.values) else None
 
     @property
     def is_code(self) -> bool:
         """Whether whole numbers are codes or ids, which arithmetic would change."""
-        return self.all(WHOLE) and (self.first(CODE) or self.first(LONG)) is not None
+        return self.all(WHOLE) and (self.first_match(CODE) or self.first_match(LONG)) is not None
 
     def all(self, pattern: str) -> bool:
         """Whether all values match."""
         return all_match(self.values, pattern)
 
-    def first(self, pattern: str) -> str | None:
+    def first_match(self, pattern: str) -> str | None:
         """Return the first value that matches."""
-        return _first(self.values.filter(pc.match_substring_regex(self.values, pattern)))
+        return _first_value(self.values.filter(pc.match_substring_regex(self.values, pattern)))
 
     def first_mismatch(self, pattern: str) -> str | None:
         """Return the first value that does not match."""
         matches = pc.match_substring_regex(self.values, pattern)
-        return _first(self.values.filter(pc.invert(matches)))
+        return _first_value(self.values.filter(pc.invert(matches)))
 
     def check(self, values: pa.Array, valid: pa.Array, expected: str) -> None:
         """Raise `BadCellError` for the first value that is not valid."""
-        bad = _first(values.filter(pc.invert(valid)))
+        bad = _first_value(values.filter(pc.invert(valid)))
         if bad is not None:
             row = pc.index(pc.utf8_trim_whitespace(self.column), bad).as_py()
             raise BadCellError(self.name, row, bad, expected)
@@ -174,49 +172,49 @@ class TextColumns:
         self.decimal = decimal
         self.percents: set[str] = set()
 
-    def convert(self, table: pa.Table, known: Known) -> pa.Table:
+    def convert(self, table: pa.Table, hints: Known) -> pa.Table:
         """Convert a table of texts to values; `BadCellError` if a cell does not fit."""
         columns = [Cells(name, table[name]) for name in table.column_names]
         undecided = [cells for cells in columns if cells.name not in self._plans]
         if self.decimal is None:
             self.decimal = _decimal_of_file(cells.forms for cells in undecided)
         for cells in undecided:
-            plan = self._plan(cells, known)
+            plan = self._plan(cells, hints)
             if plan is not None:
                 self._plans[cells.name] = plan
         values = [_values(cells, self._plans.get(cells.name)) for cells in columns]
         return pa.table(values, names=table.column_names)
 
-    def _plan(self, cells: Cells, known: Known) -> ColumnPlan | None:
+    def _plan(self, cells: Cells, hints: Known) -> ColumnPlan | None:
         """Decide the type of a column; None while all of its cells are missing."""
-        stated = known.types.get(cells.name)
+        hinted = hints.types.get(cells.name)
         is_empty = len(cells.distinct) == 0
-        if stated is not None and (is_empty or stated != pa.float64()):
-            return ColumnPlan(stated)
+        if hinted is not None and (is_empty or hinted != pa.float64()):
+            return ColumnPlan(hinted)
         if is_empty:
             return None
-        if stated is None and (cells.forms is None or cells.is_code):
+        if hinted is None and (cells.forms is None or cells.is_code):
             return self._plan_of_text(cells)
         if cells.forms is None:
-            return ColumnPlan(stated, self.decimal or known.decimal or self._default)
+            return ColumnPlan(hinted, self.decimal or hints.decimal or self._default)
         if cells.forms.percent:
             self.percents.add(cells.name)
-        plan = self._plan_of_numbers(cells, cells.forms, known)
+        plan = self._plan_of_numbers(cells, cells.forms, hints)
         self._remark_on_numbers(cells, cells.forms, plan)
         return plan
 
-    def _plan_of_numbers(self, cells: Cells, forms: NumberForms, known: Known) -> ColumnPlan:
+    def _plan_of_numbers(self, cells: Cells, forms: NumberForms, hints: Known) -> ColumnPlan:
         percent = forms.percent
-        if known.percents is not None:
-            percent = cells.name in known.percents
-        if cells.name not in known.types and not forms.percent and cells.all(WHOLE):
+        if hints.percents is not None:
+            percent = cells.name in hints.percents
+        if cells.name not in hints.types and not forms.percent and cells.all(WHOLE):
             return ColumnPlan(pa.int64(), percent=percent)
         decimal = "."
         if forms.has_marks and forms.only is None and cells.is_plain:
             # 1.234 is a plain number, unless other columns have decimal commas.
             decimal = self.decimal or "."
         elif forms.has_marks:
-            decimal = forms.only or self.decimal or known.decimal or self._default
+            decimal = forms.only or self.decimal or hints.decimal or self._default
         return ColumnPlan(pa.float64(), decimal, percent)
 
     def _plan_of_text(self, cells: Cells) -> ColumnPlan:
@@ -238,14 +236,14 @@ class TextColumns:
             # One remark for the file: its columns are written alike.
             if not self._remarked_on_commas:
                 self._remarked_on_commas = True
-                example = cells.first(",")
+                example = cells.first_match(",")
                 self._remarks.append(Remark(f"Numbers such as {example!r} have a decimal comma."))
             return
         unusual = None
         if not cells.is_plain:
             unusual = cells.first_mismatch(PLAIN)
         elif plan.decimal == ",":
-            unusual = cells.first(r"\.")
+            unusual = cells.first_match(r"\.")
         sentence = f"Column {cells.name!r} is read as numbers"
         other_decimal = None
         if unusual is not None:
@@ -276,16 +274,16 @@ def _remark_on_text(cells: Cells) -> Remark | None:
         return None
     start = f"Column {cells.name!r} is read as text:"
     if cells.all(WHOLE):
-        long = cells.first(LONG)
+        long = cells.first_match(LONG)
         if long is not None:
             return Remark(f"{start} {long!r} has more digits than a number can hold exactly.")
-        return Remark(f"{start} the digits of {cells.first(CODE)!r} start with zero.")
+        return Remark(f"{start} the digits of {cells.first_match(CODE)!r} start with zero.")
     filled = cells.column.filter(pc.invert(is_mark(cells.column))).drop_null()
     numeric = are_numbers(filled)
     n_numbers = pc.sum(numeric).as_py()
     if n_numbers < MOSTLY * len(filled):
         return None
-    stray = _first(filled.filter(pc.invert(numeric)))
+    stray = _first_value(filled.filter(pc.invert(numeric)))
     if stray is None:
         examples = " and ".join(map(repr, _unlike_values(cells.values)))
         return Remark(
@@ -301,9 +299,7 @@ def _remark_on_text(cells: Cells) -> Remark | None:
 def _decimal_of_file(forms: Iterable[NumberForms | None]) -> str | None:
     """Return the decimal mark on which the columns with only one reading agree."""
     certain = {form.only for form in forms if form is not None} - {None}
-    if len(certain) != 1:
-        return None
-    return certain.pop()
+    return certain.pop() if len(certain) == 1 else None
 
 
 def _unlike_values(values: pa.Array) -> list[str]:
@@ -313,7 +309,7 @@ def _unlike_values(values: pa.Array) -> list[str]:
     return [value.as_py() for value in (*values[:1], *unlike[:1])]
 
 
-def _first(values: pa.Array) -> str | None:
+def _first_value(values: pa.Array) -> str | None:
     return next((value.as_py() for value in values[:1]), None)
 
 
@@ -353,8 +349,8 @@ def _numbers(cells: Cells, plan: ColumnPlan) -> pa.ChunkedArray:
     valid = pc.match_substring_regex(_bare(cells.values), PATTERNS[plan.decimal])
     cells.check(cells.values, valid, "a number")
     signs = pc.equal(pc.ends_with(cells.values, "%"), plan.percent)
-    expected = {True: "a number with a percent sign", False: "a number without a sign"}
-    cells.check(cells.values, signs, expected[plan.percent])
+    expected = "a number with a percent sign" if plan.percent else "a number without a sign"
+    cells.check(cells.values, signs, expected)
     present = pc.if_else(is_mark(cells.column), None, cells.column)
     return pc.cast(to_numbers(present, plan.decimal), plan.type)
 

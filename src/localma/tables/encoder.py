@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence, Sized
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import narwhals as nw
 import numpy as np
@@ -250,14 +250,9 @@ def _unknown_form(saved: Json) -> FileFormatError:
 
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
-    "name": str,
-    "kind": str,
-    "fill": (int, float),
-    "has_missing": bool,
-    "levels": list,
-    "has_others": bool,
-    "parts": list,
-}
+    "name": str, "kind": str, "fill": (int, float), "has_missing": bool, "levels": list,
+    "has_others": bool, "parts": list,
+}  # fmt: skip
 
 
 def _restored(saved: Any) -> EncodedColumn:
@@ -287,11 +282,9 @@ def _frame(X: IntoDataFrame) -> Frame:
 
 
 def _column_list(features: Sequence[str] | None, frame: Frame) -> list[str]:
-    if features is None:
-        return frame.columns
+    columns = list(frame.columns if features is None else features)
     if isinstance(features, str):
         return [features]
-    columns = list(features)
     if not all(isinstance(column, str) for column in columns):
         raise InvalidInputError(
             f"features of TableEncoder must be names of columns; received {features!r}. Pass a "
@@ -334,7 +327,7 @@ def _inspect(name: str, series: Series) -> EncodedColumn | str:
             return CONSTANT
         if series.dtype.is_integer() and _are_row_numbers(present):
             return "it numbers the rows"
-        kind = {True: "truth", False: "number"}[series.dtype == nw.Boolean]
+        kind = "truth" if series.dtype == nw.Boolean else "number"
         return EncodedColumn(name, kind, float(np.median(present)), has_missing)
     texts = [text for text, gone in zip(_texts(series), missing, strict=True) if not gone]
     return _inspect_texts(name, Counter(texts), has_missing)
@@ -431,9 +424,7 @@ def _wrong_type(
 
 
 def _date_names(name: str, part: str) -> list[str]:
-    if part == "day":
-        return [name]
-    return [f"{name}, {part} sin", f"{name}, {part} cos"]
+    return [name] if part == "day" else [f"{name}, {part} {wave}" for wave in ("sin", "cos")]
 
 
 def _date_numbers(days: Array, part: str) -> list[Array]:
@@ -443,25 +434,11 @@ def _date_numbers(days: Array, part: str) -> list[Array]:
     return [np.sin(angle), np.cos(angle)]
 
 
-class Transformer(Protocol):
-    """A transformer with the interface of scikit-learn."""
-
-    def fit(self, X: Sized, y: ArrayLike | None) -> Self:
-        """Fit it."""
-
-    def transform(self, X: Sized) -> Sized:
-        """Return one row for each row of X."""
-
-
 FeatureSpec: TypeAlias = (
-    ColumnKey | Sequence[ColumnKey] | AnyArray | Transformer | Callable[[Sized], Sized] | None
+    ColumnKey | Sequence[ColumnKey] | AnyArray | TransformerMixin | Callable[[Sized], Sized] | None
 )
-_RECIPE_KEYS = {
-    "all": set[str](),
-    "columns": {"columns"},
-    "function": {"import"},
-    "table": {"table"},
-}
+_RECIPE_KEYS = {"all": None, "columns": "columns", "function": "import", "table": "table"}
+"""The further key in the recipe of each kind."""
 
 
 class GateFeatures:
@@ -498,7 +475,7 @@ class GateFeatures:
             spec = [spec]
         if isinstance(spec, list | tuple | np.ndarray):
             self.columns = checked_columns(spec, "gate_features")
-        elif spec is not None and not _is_transformer(spec) and not callable(spec):
+        elif spec is not None and not hasattr(spec, "transform") and not callable(spec):
             raise InvalidInputError(
                 "gate_features must be None, a list of columns, a transformer or a function "
                 f"of X; received {spec!r}."
@@ -506,7 +483,7 @@ class GateFeatures:
 
     def fit(self, X: Sized, y: ArrayLike | None = None) -> Self:
         """Fit a clone of the transformer, if there is one."""
-        if _is_transformer(self.spec):
+        if hasattr(self.spec, "transform"):
             self.transformer = clone(self.spec).fit(drop_columns(X, self.hidden), y)
         return self
 
@@ -522,9 +499,7 @@ class GateFeatures:
         if self.raw:
             features = _texts_of(features)
         if not self.raw or is_table(features):
-            wrapped = None
-            if in_parts:
-                wrapped = ArrowRows.of(features)
+            wrapped = ArrowRows.of(features) if in_parts else None
             features = wrapped or self._numeric(features)
         if n_rows(features) != n_rows(X):
             raise InvalidInputError(
@@ -549,9 +524,7 @@ class GateFeatures:
         ['x0', 'x2']
         """
         names = self._names_by_spec(X)
-        if len(names) != n:
-            return [f"input {k}" for k in range(n)]
-        return names
+        return names if len(names) == n else [f"input {k}" for k in range(n)]
 
     def _names_by_spec(self, X: Sized) -> list[str]:
         """Names of the columns that `_select` returns; an empty list if they are unknown."""
@@ -586,7 +559,8 @@ class GateFeatures:
     def from_recipe(cls, recipe: dict[str, Json]) -> Self:
         """Restore from a recipe. It may import a function, so pass trusted recipes only."""
         kind = str(recipe.get("kind"))
-        if set(recipe) - {"kind", "hidden"} != _RECIPE_KEYS.get(kind):
+        expected = {"kind", "hidden", _RECIPE_KEYS.get(kind)} - {None}
+        if kind not in _RECIPE_KEYS or set(recipe) != expected:
             raise FileFormatError(f"The inputs of the gate have an unknown form: {shown(recipe)}.")
         hidden = _saved_columns(recipe.get("hidden"))
         if kind == "function":
@@ -601,7 +575,7 @@ class GateFeatures:
     def attached(cls, spec: FeatureSpec, hidden: Collection[ColumnKey]) -> Self:
         """Use a function, or a transformer that is fitted already."""
         features = cls(spec, hidden)
-        if _is_transformer(spec):
+        if hasattr(spec, "transform"):
             features.transformer = spec
         return features
 
@@ -611,16 +585,18 @@ class GateFeatures:
         visible = drop_columns(X, self.hidden)
         if self.transformer is not None:
             return self.transformer.transform(visible)
-        if callable(self.spec):
-            return self.spec(visible)
-        return visible
+        return self.spec(visible) if callable(self.spec) else visible
 
     def _numeric(self, selected: Sized) -> Array:
         is_checked = self.spec is None and isinstance(selected, np.ndarray)
         if getattr(selected, "ndim", 2) == 1:
             selected = dense(selected)[:, None]
         if getattr(selected, "shape", (0, 1))[1:] == (0,):
-            raise self._no_columns()
+            reason = "all hold predictions" if self.spec is None else "gate_features selects none"
+            raise InvalidInputError(
+                f"The gate has no column to see: {reason}. Add columns that describe the inputs, "
+                "pass gate_features=, or choose gate='global', which needs none."
+            )
         refuse_dates(selected)
         if is_checked:
             numbers = np.asarray(selected)
@@ -628,7 +604,7 @@ class GateFeatures:
                 return numbers
             return numbers.astype(np.float64)
         # Integers may be tokens, which a raw gate takes unchanged.
-        dtype = {True: "numeric", False: _FLOATS}[self.raw]
+        dtype = "numeric" if self.raw else _FLOATS
         try:
             values = dense(selected)
             if holds_dates(values):
@@ -646,19 +622,6 @@ class GateFeatures:
                 "gate_features=TableEncoder(), which encodes categories, dates and missing "
                 "values, a list of numeric columns, or any other transformer."
             ) from error
-
-    def _no_columns(self) -> InvalidInputError:
-        reason = "gate_features selects none"
-        if self.spec is None:
-            reason = "every column of X holds predictions"
-        return InvalidInputError(
-            f"The gate has no column to see: {reason}. Add columns that describe the inputs, pass "
-            "gate_features=, or choose gate='global', which needs none."
-        )
-
-
-def _is_transformer(spec: object) -> TypeGuard[Transformer]:
-    return hasattr(spec, "transform")
 
 
 def refuse_dates(X: Sized) -> None:
@@ -682,15 +645,11 @@ def _saved_columns(columns: Json) -> list[ColumnKey]:
 def _texts_of(selected: Sized) -> Sized:
     """Return the texts of a frame, its column "text" or its only column; else it unchanged."""
     names = column_names(selected) or []
-    column = "text"
-    if len(names) == 1:
-        (column,) = names
+    column = names[0] if len(names) == 1 else "text"
     if column not in names:
         return selected
     values = column_values(selected, column)
-    if _as_numbers(values) is None:
-        return values.tolist()
-    return selected
+    return values.tolist() if _as_numbers(values) is None else selected
 
 
 def _faults_of_columns(selected: Sized) -> Iterator[str]:

@@ -230,43 +230,43 @@ class TableReader(ABC):
             )
 
     def blocks(
-        self, known: Known = NOTHING_KNOWN, columns: Sequence[str] | None = None
+        self, hints: Known = NOTHING_KNOWN, columns: Sequence[str] | None = None
     ) -> Iterator[pa.Table]:
         """Yield tables of consecutive rows; at least one, which may have no rows.
 
         Parameters
         ----------
-        known : Known
+        hints : Known
             Types of columns that the file does not state.
         columns : list of str, optional
             The columns to read. By default, all columns are read.
         """
         if columns is None:
             columns = self.names
-        for table, _ in self.blocks_and_text(known, columns, ()):
+        for table, _ in self.blocks_and_text(hints, columns, ()):
             yield table
 
     def blocks_and_text(
-        self, known: Known, columns: Sequence[str], as_written: Sequence[str]
+        self, hints: Known, columns: Sequence[str], as_written: Sequence[str]
     ) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Yield tables of consecutive rows, and further columns of them as the file has them."""
         first_row = 0
         with self._clear_errors():
-            for table in self._blocks(known, list(dict.fromkeys([*columns, *as_written]))):
-                values = self._converted(table.select(list(columns)), known, first_row)
+            for table in self._blocks(hints, list(dict.fromkeys([*columns, *as_written]))):
+                values = self._converted(table.select(list(columns)), hints, first_row)
                 yield values, table.select(list(as_written))
                 first_row += table.num_rows
 
-    def read(self, known: Known = NOTHING_KNOWN, columns: Sequence[str] | None = None) -> pa.Table:
+    def read(self, hints: Known = NOTHING_KNOWN, columns: Sequence[str] | None = None) -> pa.Table:
         """Read all rows. In a text file, all rows decide the type of a column.
 
         The parameters are those of `blocks`.
         """
         selected = list(dict.fromkeys(self.names if columns is None else columns))
         with self._clear_errors():
-            blocks = list(self._blocks(known, selected))
+            blocks = list(self._blocks(hints, selected))
             table = pa.concat_tables(blocks, promote_options="default").select(selected)
-            return self._converted(table, known, first_row=0)
+            return self._converted(table, hints, first_row=0)
 
     def numbers(self, rows: Sequence[int]) -> list[int]:
         """Numbers of rows in the file, for rows that are counted from zero."""
@@ -287,22 +287,22 @@ class TableReader(ABC):
         """Open the file, and return the names of its columns."""
 
     @abstractmethod
-    def _blocks(self, known: Known, columns: Sequence[str]) -> Iterator[pa.Table]:
+    def _blocks(self, hints: Known, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield blocks of rows as the file has them; columns : those that are needed."""
 
-    def _texts_in(self, table: pa.Table, known: Known) -> list[str]:
+    def _texts_in(self, table: pa.Table, hints: Known) -> list[str]:
         """Names of text columns that hold values of other types."""
         return [
             name
             for name in _string_columns(table)
-            if known.types.get(name, pa.string()) != pa.string()
+            if hints.types.get(name, pa.string()) != pa.string()
         ]
 
-    def _converted(self, table: pa.Table, known: Known, first_row: int) -> pa.Table:
+    def _converted(self, table: pa.Table, hints: Known, first_row: int) -> pa.Table:
         """Convert texts and exact decimals; first_row : the row of the file that comes first."""
-        texts = self._texts_in(table, known)
+        texts = self._texts_in(table, hints)
         try:
-            converted = self._text_columns.convert(table.select(texts), known)
+            converted = self._text_columns.convert(table.select(texts), hints)
         except BadCellError as error:
             (number,) = self.numbers([first_row + error.row])
             raise TableFileError(
@@ -352,7 +352,7 @@ class TextReader(TableReader):
         self.remarks.extend(self._layout.remarks)
         return self._layout.names
 
-    def _blocks(self, known: Known, columns: Sequence[str]) -> Iterator[pa.Table]:
+    def _blocks(self, hints: Known, columns: Sequence[str]) -> Iterator[pa.Table]:
         csv = optional("pyarrow.csv", extra="cli")
         try:
             reader = csv.open_csv(
@@ -378,7 +378,7 @@ class TextReader(TableReader):
         else:
             yield from _tables(reader.schema, reader)
 
-    def _texts_in(self, table: pa.Table, known: Known) -> list[str]:
+    def _texts_in(self, table: pa.Table, hints: Known) -> list[str]:
         return list(table.column_names)
 
     def _explain(self, error: Exception) -> InvalidInputError | None:
@@ -420,11 +420,11 @@ class ExcelReader(TableReader):
         self._columns = [[row[k] for _, row in numbered] for k in range(len(header))]
         return [_cell_text(cell).strip() for cell in header]
 
-    def _blocks(self, known: Known, columns: Sequence[str]) -> Iterator[pa.Table]:
+    def _blocks(self, hints: Known, columns: Sequence[str]) -> Iterator[pa.Table]:
         cells = dict(zip(self.names, self._columns, strict=True))
         yield pa.table({name: as_column(cells[name], self._options.missing) for name in columns})
 
-    def _texts_in(self, table: pa.Table, known: Known) -> list[str]:
+    def _texts_in(self, table: pa.Table, hints: Known) -> list[str]:
         return _string_columns(table)
 
 
@@ -442,7 +442,7 @@ class JsonReader(TableReader):
     def _open(self) -> list[str]:
         """Look at the first records.
 
-        Arrow would fill a column of `known` that the file does not have with missing values, and
+        Arrow would fill a column of `hints` that the file does not have with missing values, and
         it would refuse numbers in a column of texts.
         """
         self._only_texts: dict[str, bool] = {}
@@ -456,17 +456,17 @@ class JsonReader(TableReader):
                     self._only_texts[name] = self._only_texts.get(name, True) and is_text
         return list(self._only_texts)
 
-    def _blocks(self, known: Known, columns: Sequence[str]) -> Iterator[pa.Table]:
+    def _blocks(self, hints: Known, columns: Sequence[str]) -> Iterator[pa.Table]:
         arrow_json = optional("pyarrow.json", extra="cli")
-        stated = {
+        hinted = {
             name: kind
-            for name, kind in known.types.items()
+            for name, kind in hints.types.items()
             if name in self._only_texts and (kind != pa.string() or self._only_texts[name])
         }
         reader = arrow_json.open_json(
             self._source.arrow_stream(),
             read_options=arrow_json.ReadOptions(block_size=BLOCK_BYTES),
-            parse_options=arrow_json.ParseOptions(explicit_schema=pa.schema(stated)),
+            parse_options=arrow_json.ParseOptions(explicit_schema=pa.schema(hinted)),
         )
         yield from _tables(reader.schema, reader)
 
@@ -478,7 +478,7 @@ class ParquetReader(TableReader):
         self._file = optional("pyarrow.parquet", extra="cli").ParquetFile(self._source.path)
         return list(self._file.schema_arrow.names)
 
-    def _blocks(self, known: Known, columns: Sequence[str]) -> Iterator[pa.Table]:
+    def _blocks(self, hints: Known, columns: Sequence[str]) -> Iterator[pa.Table]:
         batches = self._file.iter_batches(batch_size=BLOCK_ROWS)
         for table in _tables(self._file.schema_arrow, batches):
             yield table.rename_columns(self.names)
@@ -496,7 +496,7 @@ class ArrowReader(TableReader):
             self._file = pa.ipc.open_stream(source)
         return list(self._file.schema.names)
 
-    def _blocks(self, known: Known, columns: Sequence[str]) -> Iterator[pa.Table]:
+    def _blocks(self, hints: Known, columns: Sequence[str]) -> Iterator[pa.Table]:
         batches = self._file
         if isinstance(self._file, pa.ipc.RecordBatchFileReader):
             batches = map(self._file.get_batch, range(self._file.num_record_batches))

@@ -79,9 +79,7 @@ def column_names(X: Sized) -> list[Any] | None:
     if _is_pandas_or_polars(X):
         return list(X.columns)
     frame = _as_frame(X)
-    if frame is None:
-        return None
-    return list(frame.columns)
+    return None if frame is None else list(frame.columns)
 
 
 def check_rows_and_columns(X: Sized) -> None:
@@ -109,10 +107,9 @@ def check_names_differ(X: Sized) -> None:
 
 def _repeated_names(names: Iterable[Hashable]) -> InvalidInputError:
     repeated = [repr(name) for name, count in Counter(names).items() if count > 1]
-    verb = {1: "is"}.get(len(repeated), "are")
     return InvalidInputError(
-        f"Columns of a data frame must have different names; {', '.join(repeated)} {verb} there "
-        "more than once: rename them."
+        f"Columns of a data frame must have different names; {', '.join(repeated)} "
+        f"{'is' if len(repeated) == 1 else 'are'} there more than once: rename them."
     )
 
 
@@ -127,9 +124,7 @@ def readable_tensor(X: Values) -> Values:
     if not _is_a(X, "torch", "Tensor"):
         return X
     tensor = X.detach().cpu()
-    if tensor.dtype == sys.modules["torch"].bfloat16:
-        tensor = tensor.float()
-    return tensor
+    return tensor.float() if tensor.dtype == sys.modules["torch"].bfloat16 else tensor
 
 
 def unmasked(values: Values) -> Values:
@@ -193,14 +188,10 @@ def holds_dates(X: Sized) -> bool:
     """
     if isinstance(X, list | tuple):
         row = next(iter(X), ())
-        if not isinstance(row, list):
-            row = [row]
-        return any(isinstance(value, _DATES) for value in row)
-    if not isinstance(X, np.ndarray):
-        return False
-    if X.dtype.kind == "O":
+        return any(isinstance(v, _DATES) for v in (row if isinstance(row, list) else [row]))
+    if isinstance(X, np.ndarray) and X.dtype.kind == "O":
         return any(isinstance(value, _DATES) for value in X.flat)
-    return X.dtype.kind in "mM"
+    return isinstance(X, np.ndarray) and X.dtype.kind in "mM"
 
 
 def take_rows(X: Sized, rows: slice | Rows) -> Any:
@@ -384,9 +375,9 @@ def missing_column(column: str, names: Iterable[Hashable]) -> InvalidInputError:
     """Build the error for a column that X does not have, with the most similar names."""
     existing = [str(name) for name in names]
     similar = get_close_matches(column, existing, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, similar))}?"
-    if not similar:
-        hint = f"its columns are {_listed(existing, NAMES_SHOWN)}."
+    hint = f"its columns are {_listed(existing, NAMES_SHOWN)}."
+    if similar:
+        hint = f"did you mean {' or '.join(map(repr, similar))}?"
     return InvalidInputError(f"X has no column {column!r}; {hint}")
 
 
@@ -399,9 +390,7 @@ def _n_columns(X: Sized) -> int:
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) == 2:
         return int(shape[1])
-    description = f"a {type(X).__name__}"
-    if shape:
-        description = f"shape {tuple(shape)}"
+    description = f"shape {tuple(shape)}" if shape else f"a {type(X).__name__}"
     raise InvalidInputError(
         "Columns can be picked from an array or data frame of two dimensions only; "
         f"X is {description}: make it one, or state the inputs as a function of X."
@@ -410,18 +399,15 @@ def _n_columns(X: Sized) -> int:
 
 def _at_positions(X: Inputs, positions: list[int]) -> Inputs:
     if isinstance(X, sparray | spmatrix):
-        if X.format in ("csr", "csc"):
-            return X[:, positions]
-        return X.tocsc()[:, positions]
+        return (X if X.format in ("csr", "csc") else X.tocsc())[:, positions]
     frame = _as_frame(X)
     if frame is not None:
         return cast(Inputs, frame[:, positions].to_native())
-    array = cast(AnyArray, X)
-    adjacent = bool(positions) and positions == list(range(positions[0], positions[-1] + 1))
-    if adjacent and isinstance(X, np.ndarray) and len(X) >= LARGE_ROWS:
-        # A view: a large array is not copied.
-        return cast(Inputs, array[:, positions[0] : positions[-1] + 1])
-    return cast(Inputs, array[:, positions])
+    selected: slice | list[int] = positions
+    is_large = isinstance(X, np.ndarray) and len(X) >= LARGE_ROWS
+    if is_large and positions and (np.diff(positions) == 1).all():
+        selected = slice(positions[0], positions[-1] + 1)  # a view: a large array is not copied
+    return cast(Inputs, cast(AnyArray, X)[:, selected])
 
 
 def _as_frame(X: Sized) -> Frame | None:
@@ -433,9 +419,7 @@ def _as_frame(X: Sized) -> Frame | None:
             f"X must be a table whose rows are there, and a {type(X).__name__} is yet to be "
             "computed: pass X.collect(), or the corresponding call of your library."
         )
-    if isinstance(frame, nw.DataFrame):
-        return frame
-    return None
+    return frame if isinstance(frame, nw.DataFrame) else None
 
 
 def to_narwhals(X: Sized, *, allow_series: bool = False) -> Any:
@@ -477,9 +461,7 @@ def named_columns(
     library = optional(container, extra=None)
     if container == "polars":
         return library.DataFrame(values, schema=list(names), orient="row")
-    index = None
-    if isinstance(like, library.DataFrame):
-        index = like.index
+    index = like.index if isinstance(like, library.DataFrame) else None
     return library.DataFrame(values, columns=list(names), index=index)
 
 
@@ -499,7 +481,7 @@ class ArrowRows:
         self._columns = columns
         self._ends = [[0, *accumulate(map(len, chunks))] for chunks in columns]
         single = all(np.can_cast(chunks[0].dtype, np.float32) for chunks in columns if chunks)
-        self.dtype = np.dtype([np.float64, np.float32][single])
+        self.dtype = np.dtype(np.float32 if single else np.float64)
         self.shape = (self._ends[0][-1], len(columns))
 
     @classmethod
@@ -519,9 +501,7 @@ class ArrowRows:
                 for column in table.columns
             ]
         )
-        if len(rows) == 0 or not rows._is_finite():
-            return None
-        return rows
+        return rows if len(rows) and rows._is_finite() else None
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -542,9 +522,7 @@ class ArrowRows:
         return taken
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> AnyArray:
-        if dtype is None:
-            return self[:]
-        return self[:].astype(dtype, copy=False)
+        return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
 
     def _in_order(self, rows: Rows) -> Array:
         taken = np.empty((len(rows), self.shape[1]), dtype=self.dtype)

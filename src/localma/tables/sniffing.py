@@ -35,28 +35,16 @@ STANDARD = Path("-")
 """The path that means standard input or standard output."""
 STANDARD_INPUT = "standard input"
 FORMATS = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".txt": "csv",
-    ".xlsx": "xlsx",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".jsonl": "jsonl",
+    ".csv": "csv", ".tsv": "tsv", ".txt": "csv", ".xlsx": "xlsx", ".parquet": "parquet",
+    ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".jsonl": "jsonl",
     ".ndjson": "jsonl",
-}
+}  # fmt: skip
 """Formats by the suffix of a file; text formats may also end in .gz."""
 TEXT_FORMATS = ("csv", "tsv", "jsonl")
 NAMES = {
-    "csv": "CSV",
-    "tsv": "TSV",
-    "jsonl": "JSON Lines",
-    "xlsx": "Excel",
-    "parquet": "Parquet",
+    "csv": "CSV", "tsv": "TSV", "jsonl": "JSON Lines", "xlsx": "Excel", "parquet": "Parquet",
     "arrow": "Arrow",
-}
+}  # fmt: skip
 GZIP = b"\x1f\x8b"
 ZIP = b"PK\x03\x04"
 WORKBOOK = "xl/workbook.xml"
