@@ -100,7 +100,7 @@ def predict(
     with ExitStack() as stack:
         write = stack.enter_context(writing(out, raw_cells=raw_cells))
         advance = stack.enter_context(bar("rows"))
-        for X, copied in reader.blocks_and_text(known_columns(loaded), columns, kept):
+        for X, copied in reader.blocks(known_columns(loaded), columns, kept):
             say_remarks(reader)
             scores = _scores(loaded, X, reader, totals, missing)
             write(_with_kept(scores, copied))

@@ -204,8 +204,7 @@ class TableReader(ABC):
         How the file was read. The list grows while it is read.
     """
 
-    row_word = "row"
-    """The unit of `numbers`: lines of text, rows of a sheet, or rows from zero."""
+    row_word = "row"  # the unit of `numbers`
     default_decimal = "."
 
     def __init__(self, source: SourceFile, options: TextOptions) -> None:
@@ -214,46 +213,35 @@ class TableReader(ABC):
         self.remarks: list[Remark] = []
         with self._clear_errors():
             names = self._open()
-        self.names, self.repeated = _unique_names(names)
+        self.names, new_names = _unique_names(names)
+        self.repeated = set(new_names)
         self._text_columns = TextColumns(self.remarks, options.decimal, self.default_decimal)
-        for repeated in sorted(self.repeated):
-            renamed = [
-                repr(new)
-                for old, new in zip(names, self.names, strict=True)
-                if old == repeated != new
-            ]
-            self.remarks.append(
-                Remark(
-                    f"{self.name} has several columns named {repeated!r}. From the second on they "
-                    f"are called {', '.join(renamed)}."
-                )
-            )
+        for name, renamed in new_names.items():
+            text = f"{self.name} has several columns named {name!r}. From the second on they are"
+            self.remarks.append(Remark(f"{text} called {', '.join(map(repr, renamed))}."))
 
     def blocks(
-        self, hints: Known = NOTHING_KNOWN, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.Table]:
-        """Yield tables of consecutive rows; at least one, which may have no rows.
+        self,
+        hints: Known = NOTHING_KNOWN,
+        columns: Sequence[str] | None = None,
+        as_written: Sequence[str] = (),
+    ) -> Iterator[tuple[pa.Table, pa.Table]]:
+        """Yield pairs of tables, for block after block of rows; at least one pair.
 
         Parameters
         ----------
         hints : Known
             Types of columns that the file does not state.
         columns : list of str, optional
-            The columns to read. By default, all columns are read.
+            The columns of the first table. By default, it has all columns.
+        as_written : list of str
+            The columns of the second table, whose cells are as the file has them.
         """
-        if columns is None:
-            columns = self.names
-        for table, _ in self.blocks_and_text(hints, columns, ()):
-            yield table
-
-    def blocks_and_text(
-        self, hints: Known, columns: Sequence[str], as_written: Sequence[str]
-    ) -> Iterator[tuple[pa.Table, pa.Table]]:
-        """Yield tables of consecutive rows, and further columns of them as the file has them."""
+        columns = list(self.names if columns is None else columns)
         first_row = 0
         with self._clear_errors():
             for table in self._blocks(hints, list(dict.fromkeys([*columns, *as_written]))):
-                values = self._converted(table.select(list(columns)), hints, first_row)
+                values = self._converted(table.select(columns), hints, first_row)
                 yield values, table.select(list(as_written))
                 first_row += table.num_rows
 
@@ -514,18 +502,22 @@ READERS: dict[str, type[TableReader]] = {
 }
 
 
-def _unique_names(names: Sequence[str]) -> tuple[list[str], set[str]]:
-    """Number repeated names; return all names, and those that were repeated.
+def _unique_names(names: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Number repeated names; return all names, and the new names for each repeated one.
 
     >>> _unique_names(["a", "b", "a"])
-    (['a', 'b', 'a (2)'], {'a'})
+    (['a', 'b', 'a (2)'], {'a': ['a (2)']})
     """
+    unique: list[str] = []
+    renamed: dict[str, list[str]] = {}
     counts: Counter[str] = Counter()
-    unique = []
     for name in names:
         counts[name] += 1
-        unique.append(f"{name} ({counts[name]})".removesuffix(" (1)"))
-    return unique, {name for name, count in counts.items() if count > 1}
+        unique.append(name)
+        if counts[name] > 1:
+            unique[-1] = f"{name} ({counts[name]})"
+            renamed.setdefault(name, []).append(unique[-1])
+    return unique, renamed
 
 
 def _tables(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

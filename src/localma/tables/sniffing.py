@@ -244,21 +244,17 @@ class SourceFile:
 def _refuse_other_files(path: Path, start: bytes, name: str) -> None:
     """Refuse files of other kinds that people often take for tables."""
     text = start.lstrip(LEADING)
+    problem = None
     if start.startswith(OLD_EXCEL):
-        raise InvalidInputError(
-            f"{name} is a workbook of old Excel (.xls), or has a password. Save it as .xlsx "
-            "without a password, or as CSV."
-        )
-    if start.startswith(ZIP) and not _is_workbook(path):
-        raise InvalidInputError(f"{name} is a ZIP archive. Unpack it, and pass the table in it.")
-    if text[:9].lower().startswith(HTML):
-        raise InvalidInputError(
-            f"{name} is a web page or an XML file, not a table. Save the table as CSV or .xlsx."
-        )
-    if text.startswith((b"[{", b"[\n", b"[ ", b"[\r")):
-        raise InvalidInputError(
-            f"{name} is one JSON array. Write one JSON object per line instead (.jsonl)."
-        )
+        problem = "a workbook of old Excel (.xls), or one with a password. Save it as plain .xlsx"
+    elif start.startswith(ZIP) and not _is_workbook(path):
+        problem = "a ZIP archive. Unpack it, and pass the table in it"
+    elif text[:9].lower().startswith(HTML):
+        problem = "a web page or an XML file, not a table. Save the table as CSV or .xlsx"
+    elif text.startswith((b"[{", b"[\n", b"[ ", b"[\r")):
+        problem = "one JSON array. Write one JSON object per line instead (.jsonl)"
+    if problem is not None:
+        raise InvalidInputError(f"{name} is {problem}.")
 
 
 def _is_workbook(path: Path) -> bool:
