@@ -550,8 +550,8 @@ class GateFeatures:
             return recipe
         if isinstance(self.transformer, TableEncoder):
             return recipe | {"kind": "table", "table": self.transformer.recipe()}
-        name = import_name(self.spec)
-        if self.transformer is None and name is not None:
+        function = self.spec if self.transformer is None and callable(self.spec) else None
+        if (name := import_name(function)) is not None:
             return recipe | {"kind": "function", "import": name}
         return recipe | {"kind": "attach", "what": repr(self.spec)}
 

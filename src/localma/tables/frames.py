@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeGuard, TypeVar, cast
 import narwhals as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.sparse import sparray, spmatrix
 
 from localma._optional import optional
@@ -25,13 +25,14 @@ from localma._types import AnyArray, Array, RowMask, Rows
 from localma.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from narwhals.typing import IntoDataFrame
+    from narwhals.typing import IntoDataFrame, IntoSeries
 
 ColumnKey: TypeAlias = str | int
 """A column: its name, or its position."""
 Frame: TypeAlias = "nw.DataFrame[IntoDataFrame]"
-Inputs = TypeVar("Inputs", bound=Sized)
-"""Rows of any kind: an array, a sparse matrix, a data frame, a list, a tensor or a data set."""
+TableLike: TypeAlias = "Sized | ArrayLike | IntoDataFrame | IntoSeries"
+"""An array, a sparse matrix, a data frame, a series, a list, a tensor or a data set."""
+Inputs = TypeVar("Inputs", bound=TableLike)
 Values = TypeVar("Values")
 
 LARGE_ROWS = 20_000
@@ -70,7 +71,7 @@ def n_rows(X: Sized) -> int:
         ) from None
 
 
-def column_names(X: Sized) -> list[Any] | None:
+def column_names(X: TableLike) -> list[Any] | None:
     """Return the names of the columns of a data frame; None if X has no names.
 
     >>> column_names(np.zeros((3, 2))) is None
@@ -95,7 +96,7 @@ def check_rows_and_columns(X: Sized) -> None:
         )
 
 
-def check_names_differ(X: Sized) -> None:
+def check_names_differ(X: TableLike) -> None:
     """Refuse a data frame in which several columns have the same name.
 
     >>> check_names_differ(np.zeros((3, 2)))  # an array has no names
@@ -298,7 +299,7 @@ def drop_columns(X: Inputs, columns: Iterable[ColumnKey]) -> Inputs:
     return _at_positions(X, [k for k in range(_n_columns(X)) if k not in dropped])
 
 
-def column_values(X: Sized, column: ColumnKey) -> NDArray[Any]:
+def column_values(X: TableLike, column: ColumnKey) -> NDArray[Any]:
     """Return one column of X as an array: (n,).
 
     >>> column_values(np.array([[1, 2], [3, 4]]), -1).tolist()
@@ -312,7 +313,7 @@ def column_values(X: Sized, column: ColumnKey) -> NDArray[Any]:
     return dense(pick_columns(X, [column]))[:, 0]
 
 
-def dense(X: Sized) -> NDArray[Any]:
+def dense(X: TableLike) -> NDArray[Any]:
     """Return X as a plain array with the same numbers."""
     if isinstance(X, sparray | spmatrix):
         return np.asarray(X.toarray())
@@ -322,7 +323,7 @@ def dense(X: Sized) -> NDArray[Any]:
     return np.asarray(frame.to_numpy())
 
 
-def positions_of(X: Sized, columns: Sequence[ColumnKey]) -> list[int]:
+def positions_of(X: TableLike, columns: Sequence[ColumnKey]) -> list[int]:
     """Return the positions of columns, counted from zero.
 
     >>> positions_of(np.zeros((3, 4)), [1, -1])
@@ -344,7 +345,7 @@ def positions_of(X: Sized, columns: Sequence[ColumnKey]) -> list[int]:
     return positions
 
 
-def _positions_by_name(X: Sized, columns: Sequence[str]) -> dict[ColumnKey, int]:
+def _positions_by_name(X: TableLike, columns: Sequence[str]) -> dict[ColumnKey, int]:
     if not columns:
         return {}
     names = column_names(X)
@@ -386,7 +387,7 @@ def _listed(names: Iterable[Hashable], limit: int) -> str:
     return ", ".join(quoted[:limit] + ["..."] * (len(quoted) > limit))
 
 
-def _n_columns(X: Sized) -> int:
+def _n_columns(X: TableLike) -> int:
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) == 2:
         return int(shape[1])
@@ -410,7 +411,7 @@ def _at_positions(X: Inputs, positions: list[int]) -> Inputs:
     return cast(Inputs, cast(AnyArray, X)[:, selected])
 
 
-def _as_frame(X: Sized) -> Frame | None:
+def _as_frame(X: TableLike) -> Frame | None:
     if isinstance(X, np.ndarray | list | tuple | sparray | spmatrix):
         return None
     frame = to_narwhals(X)
@@ -422,7 +423,7 @@ def _as_frame(X: Sized) -> Frame | None:
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
-def to_narwhals(X: Sized, *, allow_series: bool = False) -> Any:
+def to_narwhals(X: TableLike, *, allow_series: bool = False) -> Any:
     """Return a data frame as narwhals wraps it; any other object unchanged.
 
     allow_series : whether a series is wrapped too, and a lazy frame is not.
