@@ -264,7 +264,7 @@ def _missing_in_words(marks: pa.ChunkedArray) -> str:
     listed = [repr(mark) for mark in distinct[:MARKS_SHOWN]]
     if len(distinct) > MARKS_SHOWN:
         listed.append("...")
-    count = {1: "1 cell counts"}.get(len(marks), f"{len(marks):,} cells count")
+    count = "1 cell counts" if len(marks) == 1 else f"{len(marks):,} cells count"
     return f"; {count} as missing: {', '.join(listed)}"
 
 
@@ -335,7 +335,7 @@ def _values(cells: Cells, plan: ColumnPlan | None) -> pa.ChunkedArray:
     except pa.ArrowInvalid:
         distinct = pc.unique(trimmed.drop_null())
         valid = [_casts(distinct[k : k + 1], plan.type) for k in range(len(distinct))]
-        expected = {pa.bool_(): "true or false"}.get(plan.type, "a date such as 2024-05-31")
+        expected = "true or false" if plan.type == pa.bool_() else "a date such as 2024-05-31"
         cells.check(distinct, pa.array(valid), expected)
         raise
 
@@ -381,7 +381,7 @@ class NumberForms:
     @property
     def only(self) -> str | None:
         """The decimal mark, if only one is possible."""
-        return {".": ".", ",": ","}.get(self.decimals)
+        return self.decimals if len(self.decimals) == 1 else None
 
 
 def number_forms(cells: pa.Array) -> NumberForms | None:

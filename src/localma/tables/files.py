@@ -637,8 +637,7 @@ class _Writer:
         if self._kind == "jsonl":
             return JsonWriter(str(self._target))
         csv = optional("pyarrow.csv", extra="cli")
-        delimiter = {"tsv": "\t"}.get(self._kind, ",")
-        options = csv.WriteOptions(delimiter=delimiter)
+        options = csv.WriteOptions(delimiter="\t" if self._kind == "tsv" else ",")
         return csv.CSVWriter(self._target, schema, write_options=options)
 
 

@@ -400,7 +400,9 @@ def _n_columns(X: TableLike) -> int:
 
 def _at_positions(X: Inputs, positions: list[int]) -> Inputs:
     if isinstance(X, sparray | spmatrix):
-        return (X if X.format in ("csr", "csc") else X.tocsc())[:, positions]
+        if X.format in ("csr", "csc"):
+            return X[:, positions]
+        return X.tocsc()[:, positions]
     frame = _as_frame(X)
     if frame is not None:
         return cast(Inputs, frame[:, positions].to_native())

@@ -328,7 +328,7 @@ class Layout:
     @property
     def default_decimal(self) -> str:
         """The decimal mark of numbers such as 1,234, if nothing else in the file decides it."""
-        return {",": "."}.get(self.separator, ",")
+        return "." if self.separator == "," else ","
 
     def lines_of(self, rows: Sequence[int]) -> list[int]:
         """Lines, counted from one, at which rows begin, counted from zero and in order."""
@@ -388,7 +388,7 @@ def _separators(lines: Sequence[str], explicit: str | None, named: str) -> tuple
     """
     if explicit is not None:
         return explicit, explicit
-    order = {"tsv": "\t,;|"}.get(named, ",;\t|")
+    order = "\t,;|" if named == "tsv" else ",;\t|"
     widths = {sign: _widths(lines, sign) for sign in order}
     equal = [(sign, sign) for sign in order]
     consistent = [
