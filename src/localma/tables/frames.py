@@ -273,7 +273,7 @@ def checked_columns(columns: Iterable[object], argument: str) -> list[ColumnKey]
         else:
             raise InvalidInputError(
                 f"{argument} must be a list of columns (names or integer positions) or a function "
-                f"of X; received {columns!r}. Turn a mask into positions with np.flatnonzero(mask)."
+                f"of X; received {columns!r}. Make positions of a mask with np.flatnonzero(mask)."
             )
     return checked
 
