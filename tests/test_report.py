@@ -17,12 +17,19 @@ from hypothesis import strategies as st
 
 from localma.errors import InvalidInputError, MissingDependencyError
 from localma.inspection import Summary
-from localma.inspection.drawing import COLOURS
+from localma.inspection.display import COLOURS
 from localma.report import render, write
-from localma.report.comparison import MOST_CANDIDATES
-from localma.report.page import _environment, safe_json
-from localma.report.scales import Scale, around, for_losses, ticks
-from localma.report.styles import DARK, Styles, _luminance, readable_on
+from localma.report.charts import (
+    DARK,
+    Scale,
+    Styles,
+    around,
+    for_losses,
+    luminance,
+    readable_on,
+    ticks,
+)
+from localma.report.page import MOST_CANDIDATES, _environment, safe_json
 from localma.wording import fixed, number, percent
 from tests.report_summaries import CASES, HOSTILE, fifty, five_classes, hostile, split, two_classes
 
@@ -316,14 +323,14 @@ def test_candidates_keep_their_colour():
 def test_numbers_can_be_read_on_every_colour(colours):
     for colour in colours:
         ink = "#ffffff" if readable_on(colour) == "#fff" else "#000000"
-        dark, light = sorted([_luminance(colour), _luminance(ink)])
+        dark, light = sorted([luminance(colour), luminance(ink)])
         assert (light + 0.05) / (dark + 0.05) >= 4.5
 
 
 @pytest.mark.parametrize("colours", [DARK], ids=["dark"])
 def test_colours_show_on_a_dark_page(colours):
-    ground = _luminance("#191d23")
-    assert all((_luminance(colour) + 0.05) / (ground + 0.05) >= 3 for colour in colours)
+    ground = luminance("#191d23")
+    assert all((luminance(colour) + 0.05) / (ground + 0.05) >= 3 for colour in colours)
     assert len(colours) == len(COLOURS)
 
 

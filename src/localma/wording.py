@@ -104,6 +104,30 @@ def percent(share: float | None) -> str:
     return _signed(f"{share:.{decimals}%}")
 
 
+LOSS_TITLES = {
+    "squared_error": "Mean squared error",
+    "absolute_error": "Mean absolute error",
+    "huber": "Mean Huber loss",
+    "cross_entropy": "Mean cross-entropy",
+    "brier": "Mean Brier score",
+    "bernoulli": "Mean Bernoulli deviance",
+    "poisson": "Mean Poisson deviance",
+    "gamma": "Mean gamma deviance",
+    "inverse_gaussian": "Mean inverse Gaussian deviance",
+    "tweedie": "Mean Tweedie deviance",
+}
+
+
+def loss_title(name: str) -> str:
+    """Write the name of a mean loss at the beginning of a sentence.
+
+    >>> loss_title("poisson"), loss_title("pinball"), loss_title("late_fee")
+    ('Mean Poisson deviance', 'Mean pinball loss', 'Mean late fee loss')
+    """
+    default = f"Mean {name.replace('_', ' ').removesuffix(' loss')} loss"
+    return LOSS_TITLES.get(name, default)
+
+
 def count(n: int, noun: str) -> str:
     """Write a number of things.
 

@@ -23,7 +23,7 @@ from localma.inspection import (
     WeightMapDisplay,
     summarize,
 )
-from localma.inspection.drawing import COLOURS, HATCHES, LINES, MARKERS, name_text
+from localma.inspection.display import COLOURS, HATCHES, LINES, MARKERS, name_text
 from localma.inspection.importance import FeatureImportance
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
