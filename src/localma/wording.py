@@ -87,20 +87,22 @@ def with_error(
     return fixed(value, decimals, sign=sign), f"± {fixed(error, decimals)}"
 
 
-def percent(share: float | None) -> str:
+def percent(share: float | None, decimals: int | None = None) -> str:
     """Write a share, with a decimal if it is small.
 
     >>> percent(0.25), percent(0.034), percent(0.0002), percent(0.0), percent(None)
     ('25%', '3.4%', '0.02%', '0%', '–')
+    >>> percent(0.25, 1)
+    '25.0%'
     """
     if share is None:
         return NONE
-    size = abs(share)
-    decimals = 2
-    if size >= 0.0995 or size == 0:
-        decimals = 0
-    elif size >= 0.00095:
-        decimals = 1
+    if decimals is None:
+        decimals = 2
+        if abs(share) >= 0.0995 or share == 0:
+            decimals = 0
+        elif abs(share) >= 0.00095:
+            decimals = 1
     return _signed(f"{share:.{decimals}%}")
 
 

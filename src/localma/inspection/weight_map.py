@@ -93,6 +93,11 @@ class WeightMapDisplay(Display):
             table[name] = [weights[j][i] for j, i in cells]
         return table
 
+    def weight_of(self, name: str, row: int, column: int) -> float:
+        """Weight of a candidate in a cell; the sum of the others if it is one of them."""
+        c = self.candidates.index(name) if name in self.candidates else -1
+        return self.weights[c][row][column] or 0.0
+
     def short_labels(self, axis: int) -> list[str]:
         """Labels for one axis: the mean of each bin with few digits, or the category."""
         labels, centres = self.labels[axis], self.centres[axis]
