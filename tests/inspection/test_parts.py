@@ -405,7 +405,8 @@ def test_a_loss_may_not_take_the_extremes(step):
     model = LocalMARegressor(candidates, loss=loss, gate="global").fit(step.X, step.y - 1)
     told = evaluate(model, step.X, step.y - 1).control
     assert told.sentence == (
-        "The control was not fitted: loss 'tweedie' does not accept the extremes of y as predictions."
+        "The control was not fitted: "
+        "loss 'tweedie' does not accept the extremes of y as predictions."
     )
 
 

@@ -15,22 +15,15 @@ from localma.equations import global_average, row_losses
 from localma.errors import InvalidInputError
 from localma.evidence import BaselineGap, baseline_gap, negligible
 from localma.fit_checks import LEAST_ROWS, worse_than_constant
+from localma.inspection import display
 from localma.inspection.control import Control, NoControlError, fit_control
-from localma.inspection.display import (
-    KIND_COLOURS,
-    KIND_MARKERS,
-    Columns,
-    Display,
-    Label,
-    Record,
-    name_text,
-    two_errors,
-)
+from localma.inspection.display import Columns, Display, Label, Record
 from localma.inspection.observed import (
     Difference,
     Measured,
     Model,
     Observed,
+    Predictions,
     as_columns,
     observe,
 )
@@ -63,18 +56,6 @@ def _mean_of(of_rows: Callable[[Array, Array], Array]) -> Measure:
     return measure
 
 
-def _squared_error(y: Array, f: Array) -> Array:
-    return ((y - f) ** 2).mean(axis=1)
-
-
-def _absolute_error(y: Array, f: Array) -> Array:
-    return np.abs(y - f).mean(axis=1)
-
-
-def _is_hit(y: Array, p: Array) -> Array:
-    return (y.argmax(axis=1) == p.argmax(axis=1)).astype(np.float64)
-
-
 def _log_loss(y: Array, p: Array) -> Array:
     of_observed = (y * p).sum(axis=1)
     return cross_entropy().value(np.ones_like(of_observed), of_observed)
@@ -98,10 +79,14 @@ def _r2(y: Array, f: Array, weight: Array) -> tuple[float, Array]:
     return float(1 - unexplained.mean()), influence.mean(axis=1)
 
 
-brier = _mean_of(_squared_error)
-REGRESSION: dict[str, Measure] = {"rmse": _rmse, "mae": _mean_of(_absolute_error), "r2": _r2}
+brier = _mean_of(lambda y, p: ((y - p) ** 2).mean(axis=1))
+REGRESSION: dict[str, Measure] = {
+    "rmse": _rmse,
+    "mae": _mean_of(lambda y, f: np.abs(y - f).mean(axis=1)),
+    "r2": _r2,
+}
 CLASSIFICATION: dict[str, Measure] = {
-    "accuracy": _mean_of(_is_hit),
+    "accuracy": _mean_of(lambda y, p: (y.argmax(axis=1) == p.argmax(axis=1)).astype(np.float64)),
     "log_loss": _mean_of(_log_loss),
     "brier": brier,
 }
@@ -221,24 +206,17 @@ class ComparisonDisplay(Display):
         y: ArrayLike,
         *,
         sample_weight: ArrayLike | None = None,
-        predictions: Any = None,
+        predictions: Predictions = None,
         groups: ArrayLike | None = None,
         control: bool = True,
         ax: Axes | None = None,
         random_state: int = 0,
     ) -> ComparisonDisplay:
         """Compare a model with its candidates, and draw the result."""
-        compared = evaluate(
-            model,
-            X,
-            y,
-            sample_weight=sample_weight,
-            predictions=predictions,
-            groups=groups,
-            control=control,
-            random_state=random_state,
+        rows = observe(
+            model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups
         )
-        return compared.plot(ax=ax)
+        return compare(rows, control=control, random_state=random_state).plot(ax=ax)
 
     @property
     def model(self) -> Entry:
@@ -289,14 +267,16 @@ class ComparisonDisplay(Display):
             ax.errorbar(
                 entry.loss.value or 0.0,
                 row,
-                xerr=two_errors(entry.loss.standard_error),
-                color=KIND_COLOURS.get(entry.kind, CANDIDATE_COLOUR),
-                marker=KIND_MARKERS.get(entry.kind, CANDIDATE_MARKER),
+                xerr=display.two_errors([entry.loss.standard_error]),
+                color=display.KIND_COLOURS.get(entry.kind, CANDIDATE_COLOUR),
+                marker=display.KIND_MARKERS.get(entry.kind, CANDIDATE_MARKER),
                 markersize=7,
                 capsize=3,
             )
-        ax.axvline(self.model.loss.value or 0.0, color=KIND_COLOURS["local"], ls=":", linewidth=1)
-        self._label_rows([name_text(entry.name) for entry in entries])
+        ax.axvline(
+            self.model.loss.value or 0.0, color=display.KIND_COLOURS["local"], ls=":", linewidth=1
+        )
+        self._label_rows([display.name_text(entry.name) for entry in entries])
         for label, entry in zip(ax.get_yticklabels(), entries, strict=True):
             if entry.kind == "local":
                 label.set_fontweight("bold")
@@ -316,7 +296,7 @@ def evaluate(
     y: ArrayLike,
     *,
     sample_weight: ArrayLike | None = None,
-    predictions: Any = None,
+    predictions: Predictions = None,
     groups: ArrayLike | None = None,
     control: bool = True,
     random_state: int = 0,

@@ -31,7 +31,7 @@ from typing import (
 import numpy as np
 
 from localma._optional import optional
-from localma._types import Json
+from localma._types import Float64, Json
 from localma.errors import InvalidInputError
 from localma.wording import number, printable, short
 
@@ -132,7 +132,7 @@ class Record:
     def _field_names(cls) -> list[str]:
         return [field.name for field in fields(cls)]  # type: ignore[arg-type]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Return all fields by name, as plain values that JSON can hold."""
         return {
             self.json_names.get(name, name): plain(getattr(self, name))
@@ -144,7 +144,7 @@ class Record:
         return self.to_dict()
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, Json]) -> Self:
         """Restore the record from `to_dict`."""
         hints = get_type_hints(cls)
         return cls(
@@ -275,6 +275,15 @@ def cycled(styles: Sequence[Style], index: int) -> Style:
     return styles[index % len(styles)]
 
 
+def two_errors(errors: Sequence[float | None]) -> Float64:
+    """Return two standard errors, the length of a bar; NaN, which draws no bar, for None.
+
+    >>> two_errors([0.5, None]).tolist()
+    [1.0, nan]
+    """
+    return 2 * np.array(errors, dtype=np.float64)
+
+
 def name_text(name: str, longest: int = 28) -> str:
     """Shorten a name for matplotlib, and keep it from being read as mathematics.
 
@@ -290,17 +299,6 @@ def name_text(name: str, longest: int = 28) -> str:
 def wrapped(text: str, width: int) -> str:
     """Break a sentence into lines, and keep it from being read as mathematics."""
     return "\n".join(wrap(text, width)).replace("$", r"\$")
-
-
-def two_errors(error: float | None) -> float:
-    """Return two standard errors; NaN, which draws no bar, if the error is unknown.
-
-    >>> two_errors(0.5), two_errors(None)
-    (1.0, nan)
-    """
-    if error is None:
-        return float("nan")
-    return 2 * error
 
 
 def _whole_figure(ax: Axes) -> Figure:
@@ -325,11 +323,11 @@ def _restored(hint: Any, value: Any) -> Any:
         return tuple(value)
     if origin is dict:
         return {key: _restored(arguments[1], item) for key, item in value.items()}
-    if not is_dataclass(hint):
+    if not is_dataclass(hint) or not isinstance(hint, type):
         return value
-    if isinstance(hint, type) and issubclass(hint, Record):
+    if issubclass(hint, Record):
         if isinstance(value, list):
-            value = {fields(hint)[0].name: value}
+            value = {hint._field_names()[0]: value}
         return hint.from_dict(value)
     hints = get_type_hints(hint)
     return hint(**{name: _restored(hints[name], item) for name, item in value.items()})

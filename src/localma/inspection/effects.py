@@ -10,19 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from localma._types import Array, Float64
+from localma._types import AnyArray, Array, Float64
 from localma.errors import unknown_name
-from localma.inspection.display import (
-    COLOURS,
-    LINES,
-    MARKERS,
-    Columns,
-    ListDisplay,
-    Record,
-    cycled,
-    name_text,
-    nothing_to_draw,
-)
+from localma.inspection import display
+from localma.inspection.display import Columns, ListDisplay, Record
 from localma.inspection.features import MILLISECONDS_PER_DAY, Bins, Feature, Kind, make_bins
 from localma.inspection.importance import importance
 from localma.inspection.observed import Model, Observed, observe
@@ -62,13 +53,8 @@ class WeightEffect(Record):
 
     def columns(self) -> Columns:
         """Return a row per bin."""
-        table: Columns = {
-            self.feature: [str(label) for label in self.labels],
-            "rows": list(self.counts),
-        }
-        for name, weights in zip(self.candidates, self.weights, strict=True):
-            table[name] = list(weights)
-        return table
+        table: Columns = {self.feature: [*self.labels], "rows": [*self.counts]}
+        return table | {n: [*w] for n, w in zip(self.candidates, self.weights, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -124,7 +110,7 @@ class WeightEffectDisplay(ListDisplay[WeightEffect]):
     def plot(self, *, ax: Axes | Sequence[Axes] | None = None) -> Self:
         """Draw one panel per feature; `ax` is a list of axes if there are several features."""
         if not self.effects:
-            raise nothing_to_draw()
+            raise display.nothing_to_draw()
         if ax is None:
             panels = self._new_panels()
         else:
@@ -139,7 +125,7 @@ class WeightEffectDisplay(ListDisplay[WeightEffect]):
             else:
                 _draw_lines(panel, effect)
                 legend = panel
-            panel.set_title(name_text(effect.feature, 40), fontsize="medium")
+            panel.set_title(display.name_text(effect.feature, 40), fontsize="medium")
         self._draw_legend(*legend.get_legend_handles_labels())
         if len(panels) > 1:
             self._set("ax_", panels)
@@ -160,13 +146,13 @@ class WeightEffectDisplay(ListDisplay[WeightEffect]):
 def _draw_lines(ax: Axes, effect: WeightEffect) -> None:
     """Draw lines over numbers or dates; missing values are counted below."""
     bins = effect.centred_bins
-    x: Any = _numbers(effect.centres or [], bins)
+    x: AnyArray = _numbers(effect.centres or [], bins)
     if effect.kind == "date":
         x = (x * MILLISECONDS_PER_DAY).astype("datetime64[ms]")
         ax.tick_params(axis="x", rotation=30)
     shade = min(0.15, 0.4 / len(effect.candidates))
     for c, name in enumerate(effect.candidates):
-        colour = cycled(COLOURS, c)
+        colour = display.cycled(display.COLOURS, c)
         if effect.low is not None and effect.high is not None:
             low, high = _numbers(effect.low[c], bins), _numbers(effect.high[c], bins)
             ax.fill_between(x, low, high, color=colour, alpha=shade, linewidth=0)
@@ -174,10 +160,10 @@ def _draw_lines(ax: Axes, effect: WeightEffect) -> None:
             x,
             _numbers(effect.weights[c], bins),
             color=colour,
-            linestyle=cycled(LINES, c),
-            marker=cycled(MARKERS, c),
+            linestyle=display.cycled(display.LINES, c),
+            marker=display.cycled(display.MARKERS, c),
             markersize=4,
-            label=name_text(name),
+            label=display.name_text(name),
         )
     ax.set_ylim(-0.02, 1.02)
     ax.set_ylabel("mean weight")
@@ -192,7 +178,7 @@ def _draw_categories(ax: Axes, effect: WeightEffect) -> None:
     n = len(effect.candidates)
     for c, name in enumerate(effect.candidates):
         y = np.array(bins) + (c - (n - 1) / 2) * 0.7 / n
-        colour = cycled(COLOURS, c)
+        colour = display.cycled(display.COLOURS, c)
         if effect.low is not None and effect.high is not None:
             low, high = _numbers(effect.low[c], bins), _numbers(effect.high[c], bins)
             ax.hlines(y, low, high, color=colour, linewidth=1, alpha=0.6)
@@ -201,11 +187,11 @@ def _draw_categories(ax: Axes, effect: WeightEffect) -> None:
             y,
             color=colour,
             linestyle="none",
-            marker=cycled(MARKERS, c),
+            marker=display.cycled(display.MARKERS, c),
             markersize=5,
-            label=name_text(name),
+            label=display.name_text(name),
         )
-    ax.set_yticks(bins, [name_text(label, 24) for label in effect.labels])
+    ax.set_yticks(bins, [display.name_text(label, 24) for label in effect.labels])
     ax.set_xlim(-0.02, 1.02)
     ax.set_ylim(len(bins) - 0.5, -0.5)
     ax.set_xlabel("mean weight")

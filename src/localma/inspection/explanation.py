@@ -10,8 +10,8 @@ import numpy as np
 from localma._types import Array
 from localma.errors import InvalidInputError
 from localma.inspection.display import Columns, Output, Record
-from localma.inspection.observed import Model, Observed, observe
-from localma.inspection.regions import Regions, describe_regions, find_regions
+from localma.inspection.observed import Model, Observed, Predictions, observe
+from localma.inspection.regions import describe_regions, find_regions
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Explanation(Record):
 
 
 def explain(
-    model: Model, X: Any, row: int, *, predictions: Any = None, random_state: int = 0
+    model: Model, X: Any, row: int, *, predictions: Predictions = None, random_state: int = 0
 ) -> Explanation:
     """Explain the prediction of one row of X, and find its region among all rows of X.
 

@@ -9,14 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from localma._types import Array, Rows
-from localma.inspection.display import (
-    COLOURS,
-    Columns,
-    ListDisplay,
-    Record,
-    name_text,
-    nothing_to_draw,
-)
+from localma.inspection import display
+from localma.inspection.display import Columns, ListDisplay, Record
 from localma.inspection.features import Feature, shuffle_column
 from localma.inspection.observed import Model, Observed, observe
 
@@ -82,18 +76,18 @@ class ImportanceDisplay(ListDisplay[FeatureImportance]):
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw the twenty most important features."""
         if not self.rows:
-            raise nothing_to_draw()
+            raise display.nothing_to_draw()
         rows = self.rows[:MOST_BARS]
         ax = self._start_plot(ax, 6.4, 1.2 + 0.3 * max(len(rows), 2))
         ax.barh(
             np.arange(len(rows)),
             [row.value for row in rows],
             xerr=[row.standard_error or 0.0 for row in rows],
-            color=COLOURS[0],
+            color=display.COLOURS[0],
             ecolor="0.3",
             height=0.7,
         )
-        self._label_rows([name_text(row.feature) for row in rows])
+        self._label_rows([display.name_text(row.feature) for row in rows])
         ax.set_xlabel("share of the weight that changes if shuffled")
         ax.set_xlim(0, None)
         if len(rows) < len(self.rows):

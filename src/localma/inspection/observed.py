@@ -5,16 +5,16 @@ Weights, bands and predictions are computed once, when a part first needs them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted
 
-from localma._types import AnyArray, Array, Integers, Rows
+from localma._types import AnyArray, Array, Float64, Integers, RowMask, Rows
 from localma.baseline import Baseline
 from localma.candidates.answers import check_no_label_missing, listed, unknown_classes
 from localma.candidates.bare_predictions import check_same_index
@@ -29,7 +29,9 @@ from localma.losses import check_predictions, check_targets
 from localma.tables.frames import n_rows, take_rows, unmasked, without_mask
 from localma.wording import decimals_for, with_error
 
-AnyT = TypeVar("AnyT", bound=AnyArray)
+Predictions = ArrayLike | Mapping[str, ArrayLike] | None
+"""The candidates' predictions, by name or in the order of the pool; None to run the candidates."""
+Scalar = TypeVar("Scalar", bound=np.generic)
 Model = LocalMARegressor | LocalMAClassifier
 
 SAME_WEIGHTS = 1e-3
@@ -39,7 +41,7 @@ MOST_ROWS = 5000
 """Size of the random sample that describes the weights; more rows would not change a plot."""
 
 MOST_NAMED = 8
-"""Candidates that are named one by one: as many as there are colours that readers can distinguish."""
+"""Candidates that are named one by one, as many as there are distinct colours."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def most_trusted(
     (('b', 'd', '2 others'), [0.6, 0.25, 0.15])
     """
     M = len(names)
-    if M <= n_named + 1:  # "1 others" would need as much space as the name
+    if n_named + 1 >= M:  # "1 others" would need as much space as the name
         return NamedCandidates(np.arange(M), tuple(names), 0)
     positions = np.sort(np.argsort(-mean_weights, kind="stable")[:n_named])
     labels = (*(names[m] for m in positions), f"{M - n_named} others")
@@ -273,9 +275,9 @@ class Observed:
         """Loss of each row if one candidate has all the weight: (n,)."""
         return row_losses(self.model.loss_, self.targets, self.outputs[:, candidate])
 
-    def mean(self, values: AnyArray) -> Any:
+    def mean(self, values: Array | RowMask) -> Float64:
         """Weighted mean over rows: (n, ...) -> (...)."""
-        return np.average(values, axis=0, weights=self.sample_weight)
+        return np.asarray(np.average(values, axis=0, weights=self.sample_weight))
 
     @property
     def n_groups(self) -> int | None:
@@ -323,7 +325,7 @@ def as_columns(values: Array) -> Array:
     return values.reshape(len(values), -1)
 
 
-def _taken(values: AnyT | None, rows: Rows) -> AnyT | None:
+def _taken(values: NDArray[Scalar] | None, rows: Rows) -> NDArray[Scalar] | None:
     if values is None:
         return None
     return values[rows]
@@ -335,7 +337,7 @@ def observe(
     y: ArrayLike | None = None,
     *,
     sample_weight: ArrayLike | None = None,
-    predictions: Any = None,
+    predictions: Predictions = None,
     groups: ArrayLike | None = None,
 ) -> Observed:
     """Combine a fitted model with some rows.

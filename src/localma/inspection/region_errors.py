@@ -10,20 +10,10 @@ from numpy.typing import ArrayLike
 
 from localma._types import Rows
 from localma.errors import InvalidInputError
+from localma.inspection import display
 from localma.inspection.comparison import Kind, Method, make_methods
-from localma.inspection.display import (
-    COLOURS,
-    MARKERS,
-    Columns,
-    Display,
-    Record,
-    cycled,
-    name_text,
-    nothing_to_draw,
-    two_errors,
-    wrapped,
-)
-from localma.inspection.observed import Measured, Model, Observed, observe
+from localma.inspection.display import Columns, Display, Record
+from localma.inspection.observed import Measured, Model, Observed, Predictions, observe
 from localma.inspection.regions import Regions, find_regions
 
 if TYPE_CHECKING:
@@ -87,7 +77,7 @@ class ErrorByRegionDisplay(Display):
         y: ArrayLike,
         *,
         sample_weight: ArrayLike | None = None,
-        predictions: Any = None,
+        predictions: Predictions = None,
         groups: ArrayLike | None = None,
         ax: Axes | None = None,
         random_state: int = 0,
@@ -98,7 +88,7 @@ class ErrorByRegionDisplay(Display):
         )
         sample = rows.sample(random_state=random_state)
         if not sample.weights_vary:
-            raise nothing_to_draw()
+            raise display.nothing_to_draw()
         return region_errors(rows, find_regions(sample, random_state=random_state)).plot(ax=ax)
 
     def columns(self) -> Columns:
@@ -118,7 +108,9 @@ class ErrorByRegionDisplay(Display):
         ax = self._start_plot(ax, 8.4, 1.8 + height * len(self.regions))
         for e in range(len(self.entries)):
             self._draw_entry(e)
-        labels = [f"{wrapped(region.where, 38)}\n({region.n} rows)" for region in self.regions]
+        labels = [
+            f"{display.wrapped(region.where, 38)}\n({region.n} rows)" for region in self.regions
+        ]
         self._label_rows(labels, fontsize="small")
         for row in range(1, len(self.regions)):
             ax.axhline(row - 0.5, color="0.85", linewidth=0.8, zorder=0)
@@ -132,14 +124,14 @@ class ErrorByRegionDisplay(Display):
         self.ax_.errorbar(
             np.array([loss.value for loss in losses], dtype=np.float64),
             np.arange(len(losses)) + (e - (n - 1) / 2) * 0.74 / n,
-            xerr=[two_errors(loss.standard_error) for loss in losses],
+            xerr=display.two_errors([loss.standard_error for loss in losses]),
             linestyle="none",
-            color=GREYS.get(entry.kind, cycled(COLOURS, e)),
-            marker=FILLED.get(entry.kind, cycled(MARKERS, e)),
+            color=GREYS.get(entry.kind, display.cycled(display.COLOURS, e)),
+            marker=FILLED.get(entry.kind, display.cycled(display.MARKERS, e)),
             markerfacecolor={"candidate": "white"}.get(entry.kind),
             markersize=5,
             linewidth=1,
-            label=name_text(entry.name),
+            label=display.name_text(entry.name),
         )
 
 

@@ -16,17 +16,8 @@ from numpy.typing import ArrayLike
 from sklearn.tree import DecisionTreeRegressor
 
 from localma._types import Array, RowMask, Rows
-from localma.inspection.display import (
-    COLOURS,
-    HATCHES,
-    Columns,
-    Display,
-    Record,
-    cycled,
-    name_text,
-    nothing_to_draw,
-    wrapped,
-)
+from localma.inspection import display
+from localma.inspection.display import Columns, Display, Record
 from localma.inspection.features import MISSING, Feature
 from localma.inspection.importance import features_in_use
 from localma.inspection.observed import Model, Observed, observe
@@ -238,7 +229,7 @@ class RegionsDisplay(Display):
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw one bar per region; the title says how faithful the regions are."""
         if not self.regions:
-            raise nothing_to_draw()
+            raise display.nothing_to_draw()
         ax = self._start_plot(ax, 8.4, 1.7 + 0.62 * len(self.regions))
         ends = np.zeros(len(self.regions))
         for c, name in enumerate(self.candidates):
@@ -248,15 +239,16 @@ class RegionsDisplay(Display):
                 widths,
                 left=ends,
                 height=0.72,
-                color=cycled(COLOURS, c),
-                hatch=cycled(HATCHES, c),
+                color=display.cycled(display.COLOURS, c),
+                hatch=display.cycled(display.HATCHES, c),
                 edgecolor="white",
                 linewidth=0.5,
-                label=name_text(name),
+                label=display.name_text(name),
             )
             ends += widths
         labels = [
-            f"{wrapped(region.where, 38)}\n({region.share:.0%} of rows)" for region in self.regions
+            f"{display.wrapped(region.where, 38)}\n({region.share:.0%} of rows)"
+            for region in self.regions
         ]
         self._label_rows(labels, fontsize="small")
         ax.set(xlim=(0, 1), xlabel="share of the weight")

@@ -10,18 +10,10 @@ from numpy.typing import ArrayLike
 
 from localma._types import Array
 from localma.errors import InvalidInputError
+from localma.inspection import display
 from localma.inspection.comparison import brier, name_of_model
-from localma.inspection.display import (
-    KIND_COLOURS,
-    KIND_MARKERS,
-    Columns,
-    Display,
-    Label,
-    Record,
-    name_text,
-    two_errors,
-)
-from localma.inspection.observed import Model, Observed, observe
+from localma.inspection.display import Columns, Display, Label, Record
+from localma.inspection.observed import Model, Observed, Predictions, observe
 from localma.wording import fixed, percent
 
 if TYPE_CHECKING:
@@ -71,7 +63,7 @@ class ReliabilityDisplay(Display):
         y: ArrayLike,
         *,
         sample_weight: ArrayLike | None = None,
-        predictions: Any = None,
+        predictions: Predictions = None,
         groups: ArrayLike | None = None,
         ax: Axes | None = None,
     ) -> ReliabilityDisplay:
@@ -90,19 +82,14 @@ class ReliabilityDisplay(Display):
 
     def columns(self) -> Columns:
         """Return a row per curve and bin."""
-        table: Columns = {
-            "name": [curve.name for curve in self.curves for _ in curve.counts],
-            "predicted": [],
-            "observed": [],
-            "standard_error": [],
-            "rows": [],
+        bins = [(curve, b) for curve in self.curves for b in range(len(curve.counts))]
+        return {
+            "name": [curve.name for curve, _ in bins],
+            "predicted": [curve.predicted[b] for curve, b in bins],
+            "observed": [curve.observed[b] for curve, b in bins],
+            "standard_error": [curve.standard_error[b] for curve, b in bins],
+            "rows": [curve.counts[b] for curve, b in bins],
         }
-        for curve in self.curves:
-            table["predicted"] += curve.predicted
-            table["observed"] += curve.observed
-            table["standard_error"] += curve.standard_error
-            table["rows"] += curve.counts
-        return table
 
     def notes(self) -> list[str]:
         """Return the calibration error in words."""
@@ -113,22 +100,22 @@ class ReliabilityDisplay(Display):
         ax = self._start_plot(ax, 5.4, 5.2)
         ax.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":", zorder=0)
         for curve, line in zip(self.curves, ("-", "--"), strict=True):
-            errors = np.array([two_errors(error) for error in curve.standard_error])
+            errors = display.two_errors(curve.standard_error)
             observed = np.array(curve.observed)
             ax.errorbar(
                 curve.predicted,
                 observed,
                 # A frequency lies between 0 and 1.
                 yerr=[np.minimum(errors, observed), np.minimum(errors, 1 - observed)],
-                color=KIND_COLOURS[curve.kind],
-                marker=KIND_MARKERS[curve.kind],
+                color=display.KIND_COLOURS[curve.kind],
+                marker=display.KIND_MARKERS[curve.kind],
                 linestyle=line,
                 capsize=2,
                 markersize=5,
                 label=f"{curve.name}: ECE {fixed(curve.ece, 3)}, Brier {fixed(curve.brier, 3)}",
             )
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="observed frequency")
-        ax.set_xlabel(name_text(self.event, 48))
+        ax.set_xlabel(display.name_text(self.event, 48))
         ax.legend(frameon=False, loc="upper left", fontsize="small")
         return self
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import xlogy
 
-from localma._types import Array
+from localma._types import Array, Json
 from localma.cautions import Caution
 from localma.errors import InvalidInputError
 from localma.inspection.comparison import ComparisonDisplay, compare
@@ -18,7 +18,7 @@ from localma.inspection.display import Columns, Label, Output, Record
 from localma.inspection.effects import WeightEffectDisplay, pick_features, weight_effects
 from localma.inspection.features import Feature, Kind
 from localma.inspection.importance import ImportanceDisplay, importance
-from localma.inspection.observed import MOST_ROWS, Model, Observed, observe
+from localma.inspection.observed import MOST_ROWS, Model, Observed, Predictions, observe
 from localma.inspection.path import LocalityPathDisplay, locality_path
 from localma.inspection.region_errors import ErrorByRegionDisplay, region_errors
 from localma.inspection.regions import Regions, RegionsDisplay, describe_regions, find_regions
@@ -206,7 +206,7 @@ class Summary(Record):
     rows: SampledRows | None
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, Json]) -> Self:
         """Restore the summary from `to_dict`, or from its JSON."""
         if not isinstance(values, Mapping) or values.get("schema") != SCHEMA:
             is_dict = isinstance(values, Mapping)
@@ -245,7 +245,7 @@ def summarize(
     y: ArrayLike | None = None,
     *,
     sample_weight: ArrayLike | None = None,
-    predictions: Any = None,
+    predictions: Predictions = None,
     groups: ArrayLike | None = None,
     features: Sequence[str | int] | None = None,
     max_rows: int = MOST_ROWS,

@@ -11,14 +11,8 @@ from numpy.typing import ArrayLike
 from localma._optional import optional
 from localma._types import Float64
 from localma.errors import unknown_name
-from localma.inspection.display import (
-    COLOURS,
-    Columns,
-    Display,
-    cycled,
-    name_text,
-    nothing_to_draw,
-)
+from localma.inspection import display
+from localma.inspection.display import Columns, Display
 from localma.inspection.effects import choose_features
 from localma.inspection.features import Bins, Feature, Kind, make_bins
 from localma.inspection.observed import Model, Observed, observe
@@ -71,7 +65,7 @@ class WeightMapDisplay(Display):
         """Draw the map over two features, by default the two most important ones."""
         rows = observe(model, X, sample_weight=sample_weight).sample(random_state=random_state)
         if not rows.weights_vary:
-            raise nothing_to_draw()
+            raise display.nothing_to_draw()
         return weight_map(rows, *choose_features(rows, features, 2)).plot(
             candidate=candidate, ax=ax
         )
@@ -121,14 +115,14 @@ class WeightMapDisplay(Display):
             self._draw_leaders(weights)
         else:
             self._draw_candidate(weights, candidate)
-        across, up = ([name_text(label, 26) for label in labels] for labels in self.labels)
+        across, up = ([display.name_text(label, 26) for label in labels] for labels in self.labels)
         ax.set_xticks(range(len(across)), across, fontsize="small")
         if max(map(len, across)) > 4:
             for label in ax.get_xticklabels():
                 label.set(rotation=40, ha="right")
         ax.set_yticks(range(len(up)), up, fontsize="small")
-        ax.set_xlabel(name_text(self.features[0], 40))
-        ax.set_ylabel(name_text(self.features[1], 40))
+        ax.set_xlabel(display.name_text(self.features[0], 40))
+        ax.set_ylabel(display.name_text(self.features[1], 40))
         return self
 
     def _draw_candidate(self, weights: Float64, candidate: str) -> None:
@@ -142,7 +136,7 @@ class WeightMapDisplay(Display):
             cmap="cividis",
             aspect="auto",
         )
-        self.figure_.colorbar(image, ax=self.ax_, label=f"weight of {name_text(candidate)}")
+        self.figure_.colorbar(image, ax=self.ax_, label=f"weight of {display.name_text(candidate)}")
 
     def _draw_leaders(self, weights: Float64) -> None:
         patches = optional("matplotlib.patches", extra="plot")
@@ -152,14 +146,18 @@ class WeightMapDisplay(Display):
         for row, column in np.argwhere(leaders >= 0):
             c = int(leaders[row, column])
             strength = 0.15 + 0.85 * weights[c, row, column]
-            cell = strength * np.array(colours.to_rgb(cycled(COLOURS, c))) + (1 - strength)
+            cell = strength * np.array(colours.to_rgb(display.cycled(display.COLOURS, c))) + (
+                1 - strength
+            )
             picture[row, column] = cell
             ink = "white" if cell @ (0.3, 0.59, 0.11) < 0.55 else "black"
             self.ax_.text(column, row, str(c + 1), ha="center", va="center", color=ink, fontsize=9)
         self.ax_.imshow(picture, origin="lower", aspect="auto")
         present = np.unique(leaders[leaders >= 0]).tolist()
-        handles = [patches.Patch(color=cycled(COLOURS, c)) for c in present]
-        self._draw_legend(handles, [f"{c + 1}  {name_text(self.candidates[c])}" for c in present])
+        handles = [patches.Patch(color=display.cycled(display.COLOURS, c)) for c in present]
+        self._draw_legend(
+            handles, [f"{c + 1}  {display.name_text(self.candidates[c])}" for c in present]
+        )
         self.ax_.set_title("Most trusted candidate", fontsize="medium")
 
 
@@ -169,12 +167,12 @@ def weight_map(
     """Compute the mean weights in each cell of a feature along x and one along y."""
     axes = [make_bins(feature, n_bins) for feature in (across, up)]
     width, height = (len(bins.labels) for bins in axes)
+    shape: tuple[int, ...] = (-1, height, width)
     cell_of_row = axes[1].bin_of_row * width + axes[0].bin_of_row
     cells = Bins(("",) * (width * height), None, cell_of_row)
     means = cells.means(observed.weights, observed.sample_weight)
     leaders: list[int | None] = np.nan_to_num(means, nan=-1.0).argmax(axis=1).tolist()
     leaders = [None if np.isnan(mean) else m for m, mean in zip(leaders, means[:, 0], strict=True)]
-    weights: Any = observed.named.select(means).T.reshape(-1, height, width).tolist()
     return WeightMapDisplay(
         features=[across.name, up.name],
         kinds=[across.kind, up.kind],
@@ -183,6 +181,6 @@ def weight_map(
         labels=[list(bins.labels) for bins in axes],
         centres=[None if bins.centres is None else bins.centres.tolist() for bins in axes],
         counts=cells.counts().reshape(height, width).tolist(),
-        weights=weights,
+        weights=observed.named.select(means).T.reshape(shape).tolist(),
         most_trusted=[leaders[k : k + width] for k in range(0, width * height, width)],
     )

@@ -11,14 +11,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from math import ceil, floor, log10
-from typing import Protocol
+from typing import TypeAlias
 
 from localma.inspection.comparison import Entry
 from localma.inspection.display import COLOURS
+from localma.inspection.effects import WeightEffect
 from localma.inspection.path import LocalityPathDisplay, PathPoint
 from localma.inspection.region_errors import EntryName
+from localma.inspection.regions import RegionsDisplay
 from localma.inspection.summary import SampledRows, Summary
+from localma.inspection.weight_map import WeightMapDisplay
 from localma.wording import fixed, number
+
+Named: TypeAlias = WeightEffect | WeightMapDisplay | RegionsDisplay | SampledRows
+"""A part of the summary that names the most trusted candidates."""
 
 EPOCH = date(1970, 1, 1)
 LOWEST_SHRINKAGE = 1e-12
@@ -292,16 +298,6 @@ class Style:
     def numbered(cls, name: str, colour: int, number: str = "") -> Style:
         """Make the style of one of the colours."""
         return cls(name, number, str(colour), f"c{colour}", f"m{colour}", f"d{colour}")
-
-
-class Named(Protocol):
-    """A part of the summary that names the most trusted candidates."""
-
-    @property
-    def candidates(self) -> list[str]: ...
-
-    @property
-    def n_others(self) -> int: ...
 
 
 class Styles:

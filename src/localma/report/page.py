@@ -17,14 +17,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from localma._optional import optional
+from localma._types import Json
 from localma.inspection.comparison import ComparisonDisplay, ConstantEntry, Entry
 from localma.inspection.display import Output, plain
 from localma.inspection.observed import Measured
 from localma.inspection.path import CONSTANT_NAMES, LocalityGainRecord
-from localma.inspection.summary import Summary
+from localma.inspection.summary import SampledRows, Summary
 from localma.report import charts
-from localma.report.charts import MARKS, Styles, palette
+from localma.report.charts import Styles, palette
 from localma.storage.whole_files import write_whole
 from localma.wording import (
     count,
@@ -44,7 +47,7 @@ FEATURES_OF_ROW = 12
 LONGEST_VALUE = 120
 
 
-def render(summary: Summary | Mapping[str, Any], *, title: str | None = None) -> str:
+def render(summary: Summary | Mapping[str, Json], *, title: str | None = None) -> str:
     """Turn a summary into the text of an HTML page.
 
     Parameters
@@ -86,14 +89,14 @@ def render(summary: Summary | Mapping[str, Any], *, title: str | None = None) ->
             style=style,
             script=script,
             hashes={"style": _hash(style), "script": _hash(script)},
-            data=safe_json(plain(_script_data(summary, styles))),
+            data=safe_json(_script_data(summary, styles)),
         )
     )
     return page
 
 
 def write(
-    summary: Summary | Mapping[str, Any], path: str | os.PathLike[str], *, title: str | None = None
+    summary: Summary | Mapping[str, Json], path: str | os.PathLike[str], *, title: str | None = None
 ) -> None:
     """Write the page of a summary to a file, completely or not at all.
 
@@ -203,40 +206,34 @@ def _versions() -> dict[str, str]:
     return packages | {"Python": platform.python_version()}
 
 
-def _script_data(summary: Summary, styles: Styles) -> dict[str, Any]:
+def _script_data(summary: Summary, styles: Styles) -> dict[str, Json]:
     """Collect the data of the script: the rows, and the weights of each cell of the map."""
-    data: dict[str, Any] = {"rows": None, "map": None}
+    data: dict[str, Json] = {"rows": None, "map": None}
     if summary.map is not None:
+        weights = np.array(summary.map.weights, dtype=np.float64)  # NaN becomes None again
         data["map"] = {
-            "series": styles.of(summary.map),
-            "weights": [
-                [None if weight is None else round(weight, 6) for row in rows for weight in row]
-                for rows in summary.map.weights
-            ],
+            "series": plain(styles.of(summary.map)),
+            "weights": plain(weights.reshape(len(weights), -1).round(6)),
         }
-    if summary.rows is None:
-        return data
-    features = _features_of_row(summary)
-    regions = [] if summary.regions is None else summary.regions.regions
-    data["rows"] = {
-        "series": styles.of(summary.rows),
-        "features": [short(name, LONGEST_VALUE) for name in features],
-        "regions": [short(region.sentence, 400) for region in regions],
-        "rows": [_row_data(summary, row, features) for row in summary.rows.order],
-    }
+    if summary.rows is not None:
+        features = _features_of_row(summary.rows, summary.importance.features)
+        regions = [] if summary.regions is None else summary.regions.regions
+        data["rows"] = {
+            "series": plain(styles.of(summary.rows)),
+            "features": [short(name, LONGEST_VALUE) for name in features],
+            "regions": [short(region.sentence, 400) for region in regions],
+            "rows": [_row_data(summary.rows, row, features) for row in summary.rows.order],
+        }
     return data
 
 
-def _features_of_row(summary: Summary) -> list[str]:
+def _features_of_row(rows: SampledRows, ranked: list[str]) -> list[str]:
     """Choose the features that are shown for a row: those that change the weights most."""
-    available = {} if summary.rows is None else summary.rows.features
-    names = dict.fromkeys([*summary.importance.features, *available])
-    return [name for name in names if name in available][:FEATURES_OF_ROW]
+    names = dict.fromkeys([*ranked, *rows.features])
+    return [name for name in names if name in rows.features][:FEATURES_OF_ROW]
 
 
-def _row_data(summary: Summary, row: int, features: list[str]) -> dict[str, Any]:
-    rows = summary.rows
-    assert rows is not None
+def _row_data(rows: SampledRows, row: int, features: list[str]) -> Json:
     return {
         "index": str(rows.index[row]),
         "weights": [round(weight or 0.0, 6) for weight in rows.weights[row]],
@@ -265,13 +262,13 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode('ascii')}"
 
 
-def _decimals(pairs: Iterable[Measured]) -> int:
+def decimals(pairs: Iterable[Measured]) -> int:
     """Return the decimals of a column."""
     pairs = list(pairs)
     return decimals_for([p.standard_error for p in pairs], [p.value for p in pairs])
 
 
-def _sort_key(value: Output) -> Output:
+def sort_key(value: Output) -> Output:
     """Return the value that a column is sorted by; empty if there is none."""
     return "" if value is None or isinstance(value, list) else value
 
@@ -286,24 +283,14 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        coordinate=charts.coordinate,
-        count=count,
-        decimals=_decimals,
-        fixed=fixed,
-        loss_title=loss_title,
-        number=number,
-        percent=percent,
-        short=short,
-        sort_key=_sort_key,
-    )
-    environment.globals.update(
-        charts=charts,
-        constant_names=CONSTANT_NAMES,
-        gain_tiles=gain_tiles,
-        marks=MARKS,
-        most_candidates=MOST_CANDIDATES,
-        output=_output,
-        with_error=with_error,
-    )
+    filters = (charts.coordinate, count, decimals, fixed, loss_title, number, percent, short)
+    environment.filters |= {function.__name__: function for function in (*filters, sort_key)}
+    environment.globals |= {
+        "charts": charts,
+        "constant_names": CONSTANT_NAMES,
+        "gain_tiles": gain_tiles,
+        "most_candidates": MOST_CANDIDATES,
+        "output": _output,
+        "with_error": with_error,
+    }
     return environment
