@@ -72,6 +72,34 @@ def fixed(value: float | None, decimals: int, *, sign: bool = False) -> str:
     return _signed(f"{value:{plus},.{max(0, decimals)}f}")
 
 
+def resolved(value: float, spread: float) -> str:
+    """Write a value of a column with a resolution of a thousandth of the column's spread.
+
+    Values stay exact enough to be compared and typed, so there are no commas.
+
+    >>> resolved(121.46652, 0.8), resolved(4500.0, 20000.0), resolved(0.00012, 0.0)
+    ('121.4665', '4500', '0.00012')
+    """
+    if value == round(value) and abs(value) < 1e15:
+        return str(round(value))
+    decimals = max(0, decimals_of(spread / 1000, 1)) if 0 < spread < 1e15 else 13
+    if decimals > 12:
+        return f"{value:.4g}"
+    text = f"{round(value, decimals) + 0.0:.{decimals}f}"  # never minus zero
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def tick_label(value: float) -> str:
+    """Write a round number on an axis, as short as possible.
+
+    >>> tick_label(0.25), tick_label(-1500.0), tick_label(2.5e6), tick_label(1e-5)
+    ('0.25', '−1,500', '2.5e6', '1e−5')
+    """
+    if value and not 1e-4 <= abs(value) < 1e6:
+        return _signed(f"{value:.3g}").replace("e−0", "e−").replace("e+0", "e")
+    return number(value, 7)
+
+
 def with_error(
     value: float | None, error: float | None, decimals: int, *, sign: bool = False
 ) -> tuple[str, str]:

@@ -17,10 +17,9 @@ from localma import Column, LocalMAClassifier, LocalMARegressor, as_candidate
 from localma.errors import InvalidInputError
 from localma.inspection import compare, evaluate, explain, observe, summarize
 from localma.inspection.control import constant_predictions
-from localma.inspection.effects import pick_features, weight_effects
+from localma.inspection.effects import choose_features, weight_effects
 from localma.inspection.features import (
     Feature,
-    format_number,
     make_bins,
     read_features,
     shuffle_column,
@@ -35,6 +34,7 @@ from localma.inspection.weight_map import weight_map
 from localma.losses import tweedie
 from localma.tables.features import GateFeatures
 from localma.tables.frames import dense
+from localma.wording import resolved
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")
@@ -551,9 +551,9 @@ def test_importance_screens_wide_tables(step_gate):
 
 def test_features_are_picked_by_name_and_position(step):
     seen = observe(step.model, step.X)
-    assert [feature.name for feature in pick_features(seen, [1, "x0"])] == ["x1", "x0"]
+    assert [feature.name for feature in choose_features(seen, [1, "x0"], 9)] == ["x1", "x0"]
     with pytest.raises(InvalidInputError, match="Unknown feature of the gate 'x7'"):
-        pick_features(seen, ["x7"])
+        choose_features(seen, ["x7"], 9)
 
 
 # Errors by region, spread, support, reliability
@@ -773,7 +773,7 @@ def test_every_row_is_in_one_bin_and_bins_are_in_order(values, most):
 @given(st.floats(-1e12, 1e12), st.floats(1e-6, 1e12))
 @settings(deadline=None)
 def test_numbers_are_shown_to_a_thousandth_of_their_spread(value, spread_of_column):
-    shown = float(format_number(value, spread_of_column))
+    shown = float(resolved(value, spread_of_column))
     assert abs(shown - value) <= max(1e-3 * spread_of_column, 1e-12 * abs(value), 5e-4 * abs(value))
 
 

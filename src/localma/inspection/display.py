@@ -19,6 +19,7 @@ from typing import (
     ClassVar,
     Generic,
     Literal,
+    NamedTuple,
     Self,
     TypeAlias,
     TypeVar,
@@ -47,36 +48,32 @@ Output: TypeAlias = Label | list[float] | None
 """A prediction: a number, a list of K numbers, or a label."""
 Columns: TypeAlias = "dict[str, list[Output]]"
 """A table: the values of each column by its name."""
-Style = TypeVar("Style")
 Item = TypeVar("Item")
 
 LONGEST_CELL = 40
-GREY = "#999999"
-COLOURS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#000000",
-    "#882255",
-    GREY,
-)
-LINES: tuple[LineStyleType, ...] = (
-    "-",
-    "--",
-    ":",
-    "-.",
-    (0, (6, 1)),
-    (0, (3, 1, 1, 1)),
-    (0, (1, 1)),
-    (0, (6, 3, 1, 3, 1, 3)),
-    (0, (2, 2)),
-)
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "h")
-HATCHES = ("", "//", "\\\\", "xx", "..", "++", "oo", "--", "||")
 
+
+class SeriesStyle(NamedTuple):
+    """Look of one candidate in a plot."""
+
+    colour: str
+    line: LineStyleType
+    marker: str
+    hatch: str
+
+
+SERIES = (
+    SeriesStyle("#0072B2", "-", "o", ""),
+    SeriesStyle("#D55E00", "--", "s", "//"),
+    SeriesStyle("#009E73", ":", "^", "\\\\"),
+    SeriesStyle("#CC79A7", "-.", "D", "xx"),
+    SeriesStyle("#E69F00", (0, (6, 1)), "v", ".."),
+    SeriesStyle("#56B4E9", (0, (3, 1, 1, 1)), "P", "++"),
+    SeriesStyle("#000000", (0, (1, 1)), "X", "oo"),
+    SeriesStyle("#882255", (0, (6, 3, 1, 3, 1, 3)), "*", "--"),
+    SeriesStyle("#999999", (0, (2, 2)), "h", "||"),
+)
+COLOURS = tuple(style.colour for style in SERIES)
 KIND_COLOURS = {"local": "#0072B2", "global": "#D55E00", "equal": "#009E73", "control": "#CC79A7"}
 KIND_MARKERS = {"local": "o", "global": "s", "equal": "^", "control": "D"}
 
@@ -270,9 +267,9 @@ def nothing_to_draw() -> InvalidInputError:
     )
 
 
-def cycled(styles: Sequence[Style], index: int) -> Style:
+def series_style(index: int) -> SeriesStyle:
     """Return the style of a series; the styles repeat if there are more series."""
-    return styles[index % len(styles)]
+    return SERIES[index % len(SERIES)]
 
 
 def two_errors(errors: Sequence[float | None]) -> Float64:

@@ -96,15 +96,14 @@ class WeightEffectDisplay(ListDisplay[WeightEffect]):
 
     def columns(self) -> Columns:
         """Return a row per feature and bin."""
-        table: Columns = {"feature": [], "bin": [], "rows": []}
-        names = dict.fromkeys(name for effect in self.effects for name in effect.candidates)
-        table |= {name: [] for name in names}
-        for effect in self.effects:
-            table["feature"] += [effect.feature] * len(effect.labels)
-            table["bin"] += effect.labels
-            table["rows"] += effect.counts
-            for name, weights in zip(effect.candidates, effect.weights, strict=True):
-                table[name] += weights
+        bins = [(effect, b) for effect in self.effects for b in range(len(effect.labels))]
+        table: Columns = {
+            "feature": [effect.feature for effect, _ in bins],
+            "bin": [effect.labels[b] for effect, b in bins],
+            "rows": [effect.counts[b] for effect, b in bins],
+        }
+        for c, name in enumerate(self.effects[0].candidates if self.effects else []):
+            table[name] = [effect.weights[c][b] for effect, b in bins]
         return table
 
     def plot(self, *, ax: Axes | Sequence[Axes] | None = None) -> Self:
@@ -152,16 +151,16 @@ def _draw_lines(ax: Axes, effect: WeightEffect) -> None:
         ax.tick_params(axis="x", rotation=30)
     shade = min(0.15, 0.4 / len(effect.candidates))
     for c, name in enumerate(effect.candidates):
-        colour = display.cycled(display.COLOURS, c)
+        style = display.series_style(c)
         if effect.low is not None and effect.high is not None:
             low, high = _numbers(effect.low[c], bins), _numbers(effect.high[c], bins)
-            ax.fill_between(x, low, high, color=colour, alpha=shade, linewidth=0)
+            ax.fill_between(x, low, high, color=style.colour, alpha=shade, linewidth=0)
         ax.plot(
             x,
             _numbers(effect.weights[c], bins),
-            color=colour,
-            linestyle=display.cycled(display.LINES, c),
-            marker=display.cycled(display.MARKERS, c),
+            color=style.colour,
+            linestyle=style.line,
+            marker=style.marker,
             markersize=4,
             label=display.name_text(name),
         )
@@ -178,16 +177,16 @@ def _draw_categories(ax: Axes, effect: WeightEffect) -> None:
     n = len(effect.candidates)
     for c, name in enumerate(effect.candidates):
         y = np.array(bins) + (c - (n - 1) / 2) * 0.7 / n
-        colour = display.cycled(display.COLOURS, c)
+        style = display.series_style(c)
         if effect.low is not None and effect.high is not None:
             low, high = _numbers(effect.low[c], bins), _numbers(effect.high[c], bins)
-            ax.hlines(y, low, high, color=colour, linewidth=1, alpha=0.6)
+            ax.hlines(y, low, high, color=style.colour, linewidth=1, alpha=0.6)
         ax.plot(
             _numbers(effect.weights[c], bins),
             y,
-            color=colour,
+            color=style.colour,
             linestyle="none",
-            marker=display.cycled(display.MARKERS, c),
+            marker=style.marker,
             markersize=5,
             label=display.name_text(name),
         )
@@ -244,20 +243,14 @@ def _bin_means(observed: Observed, bins: Bins, weights: Array) -> Weights:
 def choose_features(
     observed: Observed, features: Sequence[str | int] | None, n_features: int
 ) -> list[Feature]:
-    """Return features by name or position; by default the most important ones."""
+    """Return features by name or position in X; by default the most important ones."""
     if features is None:
         features = importance(observed).features[:n_features]
-    return pick_features(observed, features)
-
-
-def pick_features(observed: Observed, keys: Sequence[str | int] | str | int) -> list[Feature]:
-    """Return features of the gate by name or by position in X."""
+    elif isinstance(features, str | int):
+        features = [features]
     by_key: dict[str | int, Feature] = {f.position: f for f in observed.features}
     by_key |= {feature.name: feature for feature in observed.features}
-    if isinstance(keys, str | int):
-        keys = [keys]
-    for key in keys:
+    for key in features:
         if key not in by_key:
-            names = [feature.name for feature in observed.features]
-            raise unknown_name("feature of the gate", key, names)
-    return [by_key[key] for key in keys]
+            raise unknown_name("feature of the gate", key, [f.name for f in observed.features])
+    return [by_key[key] for key in features]

@@ -18,6 +18,7 @@ from localma._types import AnyArray, Array, Integers, RowMask, Rows
 from localma.errors import InvalidInputError
 from localma.tables.features import GateFeatures
 from localma.tables.frames import column_names, column_values, is_table, positions_of
+from localma.wording import resolved
 
 Kind = Literal["numeric", "categorical", "date"]
 
@@ -75,26 +76,7 @@ class Feature:
             return self.categories[int(value)]
         if self.kind == "date":
             return str(np.datetime64(int(np.floor(value)), "D"))
-        return format_number(value, float(np.ptp(self.present)) if self.present.size else 0.0)
-
-
-def format_number(value: float, spread: float) -> str:
-    """Write a number with a resolution of a thousandth of the spread of its column.
-
-    >>> format_number(121.46652, 0.8), format_number(4500.0, 20000.0), format_number(0.00012, 0.0)
-    ('121.4665', '4500', '0.00012')
-    """
-    if value == round(value) and abs(value) < 1e15:
-        return str(round(value))
-    if not 0 < spread < 1e15:
-        return f"{value:.4g}"
-    decimals = max(0, -int(np.floor(np.log10(spread / 1000))))
-    if decimals > 12:
-        return f"{value:.4g}"
-    text = f"{round(value, decimals) + 0.0:.{decimals}f}"  # never minus zero
-    if "." in text:
-        text = text.rstrip("0").rstrip(".")
-    return text
+        return resolved(value, float(np.ptp(self.present)))
 
 
 def read_features(

@@ -6,7 +6,7 @@ Weights, bands and predictions are computed once, when a part first needs them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -245,10 +245,10 @@ class Observed:
     @cached_property
     def baseline(self) -> Baseline:
         """Constant predictions of these rows."""
-        rows = (self.model.loss_, self.targets, self.sample_weight)
+        baseline = Baseline(self.model.loss_, self.targets, self.sample_weight)
         if not self.is_classification:
-            return Baseline(*rows, None, 0)
-        return Baseline(*rows, self.observed_classes, len(self.model.classes_))
+            return baseline
+        return replace(baseline, labels=self.observed_classes, n_classes=len(self.model.classes_))
 
     @cached_property
     def outputs(self) -> Array:

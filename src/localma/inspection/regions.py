@@ -102,14 +102,10 @@ class Axis:
         return f"{value:.12g}"
 
     def _category_text(self, ranks: Array, low: float, high: float) -> str:
-        inside, outside = [], []
-        for name, rank in zip((*self.feature.categories, MISSING), ranks, strict=True):
-            if rank != round(rank):
-                continue  # no row has this category
-            if low < rank <= high:
-                inside.append(name)
-            else:
-                outside.append(name)
+        names = zip((*self.feature.categories, MISSING), ranks, strict=True)
+        present = [(name, low < rank <= high) for name, rank in names if rank == round(rank)]
+        inside = [name for name, is_inside in present if is_inside]
+        outside = [name for name, is_inside in present if not is_inside]
         if len(inside) <= len(outside) or not outside:
             return f"{self.feature.name} is {_either(inside)}"
         return f"{self.feature.name} is not {_either(outside)}"
@@ -239,8 +235,8 @@ class RegionsDisplay(Display):
                 widths,
                 left=ends,
                 height=0.72,
-                color=display.cycled(display.COLOURS, c),
-                hatch=display.cycled(display.HATCHES, c),
+                color=display.series_style(c).colour,
+                hatch=display.series_style(c).hatch,
                 edgecolor="white",
                 linewidth=0.5,
                 label=display.name_text(name),

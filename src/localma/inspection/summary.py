@@ -15,7 +15,7 @@ from localma.cautions import Caution
 from localma.errors import InvalidInputError
 from localma.inspection.comparison import ComparisonDisplay, compare
 from localma.inspection.display import Columns, Label, Output, Record
-from localma.inspection.effects import WeightEffectDisplay, pick_features, weight_effects
+from localma.inspection.effects import WeightEffectDisplay, choose_features, weight_effects
 from localma.inspection.features import Feature, Kind
 from localma.inspection.importance import ImportanceDisplay, importance
 from localma.inspection.observed import MOST_ROWS, Model, Observed, Predictions, observe
@@ -158,12 +158,11 @@ class SampledRows(Record):
     @property
     def order(self) -> list[int]:
         """The rows by region, then by most trusted candidate, then by its weight."""
-
-        def key(row: int) -> tuple[int, int, float]:
-            leader = self.leader(row)
-            return self.region[row] or 0, leader, -(self.weights[row][leader] or 0.0)
-
-        return sorted(range(len(self.index)), key=key)
+        largest = [max(weight or 0.0 for weight in weights) for weights in self.weights]
+        return sorted(
+            range(len(self.index)),
+            key=lambda row: (self.region[row] or 0, self.leader(row), -largest[row]),
+        )
 
 
 @dataclass(frozen=True)
@@ -308,7 +307,7 @@ def summarize(
     ranked = importance(sample, random_state=random_state)
     if features is None:
         features = ranked.features[:EFFECTS]
-    chosen = pick_features(sample, features)
+    chosen = choose_features(sample, features, EFFECTS)
     if has_losses and regions.regions:
         errors = region_errors(rows, boxes)
     return Summary(
@@ -339,7 +338,7 @@ def _map(sample: Observed, chosen: list[Feature], ranked: Sequence[str]) -> Weig
         return None
     names = [feature.name for feature in chosen]
     names += [name for name in ranked if name not in names]
-    return weight_map(sample, *pick_features(sample, names[:2]))
+    return weight_map(sample, *choose_features(sample, names[:2], 2))
 
 
 def _cautions(model: Model, comparison: ComparisonDisplay | None) -> list[Caution]:

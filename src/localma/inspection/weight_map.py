@@ -146,7 +146,7 @@ class WeightMapDisplay(Display):
         for row, column in np.argwhere(leaders >= 0):
             c = int(leaders[row, column])
             strength = 0.15 + 0.85 * weights[c, row, column]
-            cell = strength * np.array(colours.to_rgb(display.cycled(display.COLOURS, c))) + (
+            cell = strength * np.array(colours.to_rgb(display.series_style(c).colour)) + (
                 1 - strength
             )
             picture[row, column] = cell
@@ -154,7 +154,7 @@ class WeightMapDisplay(Display):
             self.ax_.text(column, row, str(c + 1), ha="center", va="center", color=ink, fontsize=9)
         self.ax_.imshow(picture, origin="lower", aspect="auto")
         present = np.unique(leaders[leaders >= 0]).tolist()
-        handles = [patches.Patch(color=display.cycled(display.COLOURS, c)) for c in present]
+        handles = [patches.Patch(color=display.series_style(c).colour) for c in present]
         self._draw_legend(
             handles, [f"{c + 1}  {display.name_text(self.candidates[c])}" for c in present]
         )

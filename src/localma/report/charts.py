@@ -21,7 +21,7 @@ from localma.inspection.region_errors import EntryName
 from localma.inspection.regions import RegionsDisplay
 from localma.inspection.summary import SampledRows, Summary
 from localma.inspection.weight_map import WeightMapDisplay
-from localma.wording import fixed, number
+from localma.wording import fixed, number, tick_label
 
 Named: TypeAlias = WeightEffect | WeightMapDisplay | RegionsDisplay | SampledRows
 """A part of the summary that names the most trusted candidates."""
@@ -179,13 +179,7 @@ def ticks(scale: Scale, n_ticks: int = 5) -> list[Tick]:
         values = _powers(scale, n_ticks)
     else:
         values = _round_numbers(scale.low, scale.high, n_ticks)
-    return [Tick(scale.x(value), _label(value)) for value in values]
-
-
-def _label(value: float) -> str:
-    if value and not 1e-4 <= abs(value) < 1e6:
-        return f"{value:.3g}".replace("-", "−").replace("e−0", "e−").replace("e+0", "e")
-    return number(value, 7)
+    return [Tick(scale.x(value), tick_label(value)) for value in values]
 
 
 def date_ticks(scale: Scale, n_ticks: int = 4) -> list[Tick]:
