@@ -134,28 +134,28 @@ def percent(share: float | None, decimals: int | None = None) -> str:
     return _signed(f"{share:.{decimals}%}")
 
 
-LOSS_TITLES = {
-    "squared_error": "Mean squared error",
-    "absolute_error": "Mean absolute error",
-    "huber": "Mean Huber loss",
-    "cross_entropy": "Mean cross-entropy",
-    "brier": "Mean Brier score",
-    "bernoulli": "Mean Bernoulli deviance",
-    "poisson": "Mean Poisson deviance",
-    "gamma": "Mean gamma deviance",
-    "inverse_gaussian": "Mean inverse Gaussian deviance",
-    "tweedie": "Mean Tweedie deviance",
+LOSS_NAMES = {
+    "squared_error": "squared error",
+    "absolute_error": "absolute error",
+    "huber": "Huber loss",
+    "cross_entropy": "cross-entropy",
+    "brier": "Brier score",
+    "bernoulli": "Bernoulli deviance",
+    "poisson": "Poisson deviance",
+    "gamma": "gamma deviance",
+    "inverse_gaussian": "inverse Gaussian deviance",
+    "tweedie": "Tweedie deviance",
 }
 
 
-def loss_title(name: str) -> str:
-    """Write the name of a mean loss at the beginning of a sentence.
+def mean_loss(name: str, start: str = "mean") -> str:
+    """Write the name of a mean loss; start it with "Mean" at the beginning of a sentence.
 
-    >>> loss_title("poisson"), loss_title("pinball"), loss_title("late_fee")
-    ('Mean Poisson deviance', 'Mean pinball loss', 'Mean late fee loss')
+    >>> mean_loss("poisson", "Mean"), mean_loss("pinball"), mean_loss("late_fee")
+    ('Mean Poisson deviance', 'mean pinball loss', 'mean late fee loss')
     """
-    default = f"Mean {name.replace('_', ' ').removesuffix(' loss')} loss"
-    return LOSS_TITLES.get(name, default)
+    default = f"{name.replace('_', ' ').removesuffix(' loss')} loss"
+    return f"{start} {LOSS_NAMES.get(name, default)}"
 
 
 def count(n: int, noun: str) -> str:

@@ -29,7 +29,7 @@ from localma.inspection.observed import (
 )
 from localma.losses import cross_entropy
 from localma.memorised import Gap, SampleLosses, caution_of_gaps, find_gaps
-from localma.wording import decimals_of, fixed, loss_title, readable
+from localma.wording import decimals_of, fixed, mean_loss, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -526,7 +526,7 @@ def _sentence(observed: Observed, entries: Sequence[Entry], best_candidate: int)
         if entry.kind != "global" or not observed.model.gate_.is_global
     ]
     return (
-        f"{loss_title(observed.model.loss_.name)} with {model.name}: {model.loss}. "
+        f"{mean_loss(observed.model.loss_.name, 'Mean')} with {model.name}: {model.loss}. "
         f"This is {' and '.join(compared)}."
     )
 

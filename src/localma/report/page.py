@@ -33,7 +33,7 @@ from localma.wording import (
     count,
     decimals_for,
     fixed,
-    loss_title,
+    mean_loss,
     number,
     percent,
     short,
@@ -142,7 +142,7 @@ def key_numbers(summary: Summary) -> list[Tile]:
         tiles.append(
             Tile(
                 f"{number(effective.mean, 2)} of {effective.n_candidates}",
-                "candidates with weight in a row, on average",
+                "candidates effectively used in a row, on average",
                 f"mostly {' to '.join(ends)}" * (len(ends) > 1),
             )
         )
@@ -156,7 +156,7 @@ def key_numbers(summary: Summary) -> list[Tile]:
 def _loss_tiles(comparison: ComparisonDisplay) -> list[Tile]:
     """Show the loss of the model, and its difference to the other methods."""
     model, constant = comparison.model, comparison.constant
-    label = f"{loss_title(comparison.loss).lower()} with {model.name}"
+    label = f"{mean_loss(comparison.loss)} with {model.name}"
     rivals: Iterable[tuple[str, Entry | ConstantEntry]] = comparison.rivals
     if constant is not None and constant.is_idle:
         # The model may be better than its candidates, and still be useless.
@@ -283,7 +283,7 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (charts.coordinate, count, decimals, fixed, loss_title, number, percent, short)
+    filters = (charts.coordinate, count, decimals, fixed, mean_loss, number, percent, short)
     environment.filters |= {function.__name__: function for function in (*filters, sort_key)}
     environment.globals |= {
         "charts": charts,
