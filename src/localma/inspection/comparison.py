@@ -125,7 +125,7 @@ class Entry(Record):
 class ControlNote(Record):
     """The control in words.
 
-    name : of its entry in the comparison, or None without a control; constants : the predictions
+    name : the name of its entry, or None without a control; constants : the predictions
     that replaced the candidates; n_fitted : number of rows that each gate was fitted on.
     """
 
@@ -525,10 +525,8 @@ def _sentence(observed: Observed, entries: Sequence[Entry], best_candidate: int)
         for name, entry in _rivals(entries, best_candidate)
         if entry.kind != "global" or not observed.model.gate_.is_global
     ]
-    return (
-        f"{mean_loss(observed.model.loss_.name, 'Mean')} with {model.name}: {model.loss}. "
-        f"This is {' and '.join(compared)}."
-    )
+    title = mean_loss(observed.model.loss_.name, "Mean")
+    return f"{title} with {model.name}: {model.loss}. This is {' and '.join(compared)}."
 
 
 def _rivals(entries: Sequence[Entry], best_candidate: int) -> list[tuple[str, Entry]]:

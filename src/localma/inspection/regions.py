@@ -438,7 +438,7 @@ def _leaf_bounds(tree: DecisionTreeRegressor, values: Array) -> list[Bounds]:
         axis = int(nodes.feature[node])
         low, high = bounds.get(axis, (-np.inf, np.inf))
         distinct = np.unique(values[:, axis])
-        rank = int(nodes.threshold[node])  # of the last value on the left
+        rank = int(nodes.threshold[node])  # the rank of the last value on the left
         cut = shortest_cut(values[:, axis], distinct[rank] / 2 + distinct[rank + 1] / 2)
         left = {**bounds, axis: (low, min(high, cut))}
         right = {**bounds, axis: (max(low, cut), high)}

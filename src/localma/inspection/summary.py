@@ -179,7 +179,7 @@ class Summary(Record):
     schema : version of the dict of `to_dict`
     verdict : cautions, if there are any, then the result of the fit
     cautions : reasons to doubt the model: those of the fit and those of these rows
-    model, spread, support, data : of all rows
+    model, spread, support, data : computed from all rows
     comparison, region_errors : None without y or predictions
     effects, importance, regions, rows : of a random sample of the rows
     map : None with fewer than two features

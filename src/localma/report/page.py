@@ -148,7 +148,7 @@ def key_numbers(summary: Summary) -> list[Tile]:
         )
     if summary.support is not None and summary.support.guarded:
         outside = percent(summary.support.outside)
-        tiles.append(Tile(outside, "of rows lie outside the labelled sample"))
+        tiles.append(Tile(outside, "rows outside the labelled sample"))
     features = count(summary.model.n_features, "feature")
     return [*tiles, Tile(f"{summary.data.n_rows:,}", "rows", features)][:4]
 
@@ -196,7 +196,7 @@ def gain_tiles(gain: LocalityGainRecord) -> list[Tile]:
     ]
     if gain.global_risk and gain.global_risk > 0 and not gain.is_idle:
         saved = percent((gain.value or 0.0) / gain.global_risk)
-        tiles.append(Tile(saved, "of the risk of global weights saved"))
+        tiles.append(Tile(saved, "lower risk than global weights"))
     return tiles
 
 
