@@ -18,15 +18,7 @@ from localma.fit_checks import LEAST_ROWS, worse_than_constant
 from localma.inspection import display
 from localma.inspection.control import Control, NoControlError, fit_control
 from localma.inspection.display import Columns, Display, Label, Record
-from localma.inspection.observed import (
-    Difference,
-    Measured,
-    Model,
-    Observed,
-    Predictions,
-    as_columns,
-    observe,
-)
+from localma.inspection.observed import Difference, Measured, Model, Observed, Predictions, observe
 from localma.losses import cross_entropy
 from localma.memorised import Gap, SampleLosses, caution_of_gaps, find_gaps
 from localma.wording import decimals_of, fixed, mean_loss, readable
@@ -434,17 +426,17 @@ def _measured(observed: Observed, measure: Measure, mixture: Array) -> Measured:
     targets = observed.targets
     if observed.is_classification:
         targets = observed.class_indicator
-    value, influence = measure(targets, as_columns(mixture), observed.sample_weight)
+    value, influence = measure(targets, mixture.reshape(len(mixture), -1), observed.sample_weight)
     return Measured(value, observed.mean_and_error(influence)[1])
 
 
 def _difference(observed: Observed, method: Method, reference: Method) -> Difference:
     """Compare the losses of two methods, paired by row."""
     pair = observed.mean_and_error(method.losses - reference.losses)
-    return _judged(*pair, observed.mean_and_error(reference.losses)[0])
+    return _as_difference(*pair, observed.mean_and_error(reference.losses)[0])
 
 
-def _judged(value: float, error: float, risk: float) -> Difference:
+def _as_difference(value: float, error: float, risk: float) -> Difference:
     return Difference(value, error, is_clear=abs(value) > max(2 * error, negligible(risk)))
 
 
@@ -465,7 +457,7 @@ def _constant_entry(observed: Observed, gap: BaselineGap | None) -> ConstantEntr
         name=observed.baseline.name,
         prediction=constant.tolist(),
         loss=Measured(*observed.mean_and_error(observed.baseline.losses(constant))),
-        to_model=_judged(gap.value, gap.standard_error, gap.risk),
+        to_model=_as_difference(gap.value, gap.standard_error, gap.risk),
         is_idle=gap.is_idle,
         is_worse=gap.is_worse,
     )

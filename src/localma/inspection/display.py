@@ -8,26 +8,13 @@ hatch, so that a plot can be read in black and white.
 from __future__ import annotations
 
 import types
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
 from math import isfinite
 from textwrap import wrap
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Generic,
-    Literal,
-    NamedTuple,
-    Self,
-    TypeAlias,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -42,11 +29,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.typing import LineStyleType
 
-Label: TypeAlias = str | int | float | bool
+Label = str | int | float | bool
 """A class."""
-Output: TypeAlias = Label | list[float] | None
+Output = Label | list[float] | None
 """A prediction: a number, a list of K numbers, or a label."""
-Columns: TypeAlias = "dict[str, list[Output]]"
+Columns = dict[str, list[Output]]
 """A table: the values of each column by its name."""
 Item = TypeVar("Item")
 
@@ -143,7 +130,7 @@ class Record:
     @classmethod
     def from_dict(cls, values: Mapping[str, Json]) -> Self:
         """Restore the record from `to_dict`."""
-        hints = get_type_hints(cls)
+        hints = typing.get_type_hints(cls)
         return cls(
             **{
                 name: _restored(hints[name], values[cls.json_names.get(name, name)])
@@ -308,8 +295,8 @@ def _restored(hint: Any, value: Any) -> Any:
     """Convert a JSON value to the type of its field."""
     if value is None:
         return None
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
         options = [option for option in arguments if option is not types.NoneType]
         if len(options) > 1:
             return value
@@ -326,7 +313,7 @@ def _restored(hint: Any, value: Any) -> Any:
         if isinstance(value, list):
             value = {hint._field_names()[0]: value}
         return hint.from_dict(value)
-    hints = get_type_hints(hint)
+    hints = typing.get_type_hints(hint)
     return hint(**{name: _restored(hints[name], item) for name, item in value.items()})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any, Self
@@ -150,20 +150,11 @@ def _draw_lines(ax: Axes, effect: WeightEffect) -> None:
         x = (x * MILLISECONDS_PER_DAY).astype("datetime64[ms]")
         ax.tick_params(axis="x", rotation=30)
     shade = min(0.15, 0.4 / len(effect.candidates))
-    for c, name in enumerate(effect.candidates):
+    for c, (label, low, weights, high) in enumerate(_series(effect, bins)):
         style = display.series_style(c)
-        if effect.low is not None and effect.high is not None:
-            low, high = _numbers(effect.low[c], bins), _numbers(effect.high[c], bins)
+        if effect.low is not None:
             ax.fill_between(x, low, high, color=style.colour, alpha=shade, linewidth=0)
-        ax.plot(
-            x,
-            _numbers(effect.weights[c], bins),
-            color=style.colour,
-            linestyle=style.line,
-            marker=style.marker,
-            markersize=4,
-            label=display.name_text(name),
-        )
+        ax.plot(x, weights, c=style.colour, ls=style.line, marker=style.marker, ms=4, label=label)
     ax.set_ylim(-0.02, 1.02)
     ax.set_ylabel("mean weight")
     n_missing = sum(effect.counts) - sum(effect.counts[b] for b in bins)
@@ -173,29 +164,29 @@ def _draw_lines(ax: Axes, effect: WeightEffect) -> None:
 
 def _draw_categories(ax: Axes, effect: WeightEffect) -> None:
     """Draw points next to each category; bands are thin lines."""
-    bins = range(len(effect.labels))
-    n = len(effect.candidates)
-    for c, name in enumerate(effect.candidates):
-        y = np.array(bins) + (c - (n - 1) / 2) * 0.7 / n
+    bins, n = range(len(effect.labels)), len(effect.candidates)
+    for c, (label, low, weights, high) in enumerate(_series(effect, bins)):
         style = display.series_style(c)
-        if effect.low is not None and effect.high is not None:
-            low, high = _numbers(effect.low[c], bins), _numbers(effect.high[c], bins)
+        y = np.array(bins) + (c - (n - 1) / 2) * 0.7 / n
+        if effect.low is not None:
             ax.hlines(y, low, high, color=style.colour, linewidth=1, alpha=0.6)
-        ax.plot(
-            _numbers(effect.weights[c], bins),
-            y,
-            color=style.colour,
-            linestyle="none",
-            marker=style.marker,
-            markersize=5,
-            label=display.name_text(name),
-        )
+        ax.plot(weights, y, c=style.colour, ls="none", marker=style.marker, ms=5, label=label)
     ax.set_yticks(bins, [display.name_text(label, 24) for label in effect.labels])
     ax.set_xlim(-0.02, 1.02)
     ax.set_ylim(len(bins) - 0.5, -0.5)
     ax.set_xlabel("mean weight")
     for edge in bins[1:]:
         ax.axhline(edge - 0.5, color="0.9", linewidth=0.6, zorder=0)
+
+
+def _series(
+    effect: WeightEffect, bins: Sequence[int]
+) -> Iterator[tuple[str, Float64, Float64, Float64]]:
+    """Yield the label of each candidate, and its low, mean and high weight in some bins."""
+    sides = (effect.low or effect.weights, effect.weights, effect.high or effect.weights)
+    for c, name in enumerate(effect.candidates):
+        low, weights, high = (_numbers(side[c], bins) for side in sides)
+        yield display.name_text(name), low, weights, high
 
 
 def _numbers(values: Sequence[float | None], bins: Sequence[int]) -> Float64:

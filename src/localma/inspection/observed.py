@@ -119,7 +119,7 @@ class Observed:
     sample_weight : (n,)
     weighted : whether the user passed sample weights
     groups : (n,) numbers of the groups, from 0, or None
-    given : P of shape (n, M) or (n, M, K), or None if the candidates must be run
+    supplied : P of shape (n, M) or (n, M, K), or None if the candidates must be run
     index : (n,) positions of the rows in the X that the user passed
     """
 
@@ -129,7 +129,7 @@ class Observed:
     sample_weight: Array
     weighted: bool
     groups: Rows | None
-    given: Array | None
+    supplied: Array | None
     index: Rows
 
     def __len__(self) -> int:
@@ -191,15 +191,15 @@ class Observed:
     @cached_property
     def predictions(self) -> Array:
         """The candidates' predictions: (n, M) or (n, M, K)."""
-        if self.given is not None:
-            return self.given
+        if self.supplied is not None:
+            return self.supplied
         rows = self.index.tolist()
         return np.asarray(self.model.candidate_predictions(self.X, rows=rows), dtype=np.float64)
 
     @property
     def has_predictions(self) -> bool:
         """Whether predictions were passed, or candidates can make them."""
-        return self.given is not None or self.model.pool_ is not None
+        return self.supplied is not None or self.model.pool_ is not None
 
     @cached_property
     def mixture(self) -> Array:
@@ -227,7 +227,7 @@ class Observed:
     def targets(self) -> Array:
         """Targets on the scale on which the loss acts: (n, K)."""
         if not self.is_classification:
-            return as_columns(np.asarray(self.y, dtype=np.float64))
+            return np.asarray(self.y, dtype=np.float64).reshape(len(self), -1)
         if self.is_cross_entropy:
             return np.ones((len(self), 1))
         return self.class_indicator
@@ -295,7 +295,7 @@ class Observed:
 
     def take(self, rows: Rows) -> Observed:
         """Select some rows; values that were already computed are not computed again."""
-        given = vars(self).get("predictions", self.given)
+        supplied = vars(self).get("predictions", self.supplied)
         selected = Observed(
             self.model,
             take_rows(self.X, rows),
@@ -303,7 +303,7 @@ class Observed:
             self.sample_weight[rows],
             self.weighted,
             _taken(self.groups, rows),
-            _taken(given, rows),
+            _taken(supplied, rows),
             self.index[rows],
         )
         if "weights_and_support" in vars(self):
@@ -318,11 +318,6 @@ class Observed:
             return self
         rows = np.random.default_rng(random_state).choice(len(self), n_rows, replace=False)
         return self.take(np.sort(rows))
-
-
-def as_columns(values: Array) -> Array:
-    """Give values of shape (n,) a second axis: (n,) or (n, K) -> (n, K)."""
-    return values.reshape(len(values), -1)
 
 
 def _taken(values: NDArray[Scalar] | None, rows: Rows) -> NDArray[Scalar] | None:
@@ -374,16 +369,16 @@ def observe(
         raise InvalidInputError("There is nothing to inspect: X has 0 rows; pass at least one.")
     if isinstance(X, list | tuple) and isinstance(X[0], list | tuple):
         X = np.asarray(X)
-    given = target = numbers = None
+    supplied = target = numbers = None
     if predictions is not None:
         check_same_index(predictions, X)
-        given = model._given(predictions, n, getattr(model, "classes_", None), model._outputs())
+        supplied = model._given(predictions, n, getattr(model, "classes_", None), model._outputs())
     if y is not None:
         target = _target(model, y, n)
     if groups is not None:
         numbers = number_groups(groups, n)
     weight, weighted = _weight(sample_weight, n), sample_weight is not None
-    return Observed(model, X, target, weight, weighted, numbers, given, np.arange(n))
+    return Observed(model, X, target, weight, weighted, numbers, supplied, np.arange(n))
 
 
 def _weight(sample_weight: ArrayLike | None, n: int) -> Array:

@@ -98,13 +98,9 @@ class LocalityPathDisplay(Display):
 
     def columns(self) -> Columns:
         """Return a row per point of the path."""
-        return {
-            "gate": list(self.gate),
-            "shrinkage": [inf if value is None else value for value in self.shrinkage],
-            "risk": list(self.risk),
-            "standard_error": list(self.standard_error),
-            "weight": list(self.weight),
-        }
+        fields = PathPoint._fields
+        table: Columns = {name: [getattr(point, name) for point in self.points] for name in fields}
+        return table | {"shrinkage": [inf if k is None else k for k in self.shrinkage]}
 
     def notes(self) -> list[str]:
         """Return the verdict."""

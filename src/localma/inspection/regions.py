@@ -432,7 +432,7 @@ def _leaf_bounds(tree: DecisionTreeRegressor, values: Array) -> list[Bounds]:
     """Rounded bounds of each leaf, from left to right, in the order of the splits."""
     nodes = tree.tree_
 
-    def below(node: int, bounds: Bounds) -> list[Bounds]:
+    def leaves_below(node: int, bounds: Bounds) -> list[Bounds]:
         if nodes.children_left[node] < 0:
             return [bounds]
         axis = int(nodes.feature[node])
@@ -442,9 +442,12 @@ def _leaf_bounds(tree: DecisionTreeRegressor, values: Array) -> list[Bounds]:
         cut = shortest_cut(values[:, axis], distinct[rank] / 2 + distinct[rank + 1] / 2)
         left = {**bounds, axis: (low, min(high, cut))}
         right = {**bounds, axis: (max(low, cut), high)}
-        return below(nodes.children_left[node], left) + below(nodes.children_right[node], right)
+        return [
+            *leaves_below(nodes.children_left[node], left),
+            *leaves_below(nodes.children_right[node], right),
+        ]
 
-    return below(0, {})
+    return leaves_below(0, {})
 
 
 def shortest_cut(values: Array, cut: float) -> float:

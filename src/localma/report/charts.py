@@ -265,8 +265,8 @@ class PathChart:
         scale = self.shrinkages
         powers = range(ceil(-scale.high), floor(-scale.low) + 1)
         if len(powers) > 1:
-            shown = powers[:: ceil(len(powers) / 6)]
-            labels = {float(p): f"10{str(p).translate(SUPERSCRIPTS)}" for p in shown}
+            powers = powers[:: ceil(len(powers) / 6)]
+            labels = {float(p): f"10{str(p).translate(SUPERSCRIPTS)}" for p in powers}
         else:
             by_power = {_power(point): number(point.shrinkage, 2) for point in self.local}
             labels = {end: by_power[end] for end in (min(by_power), max(by_power))}
