@@ -314,7 +314,11 @@ def test_one_group_is_no_evidence(step):
     part = evaluate(step.model, step.X, step.y, groups=np.ones(100))
     assert part.n_groups == 1
     assert {entry.loss.standard_error for entry in part.entries} == {None}
-    assert "2.00 lower than the best candidate (low), with unknown precision" in part.sentence
+    assert part.claim == (
+        "Mean squared error with local weights: 0.00. "
+        "This is 2.00 lower than the best candidate (low) and 1.00 lower than global weights, "
+        "with unknown precision."
+    )
     assert (
         part.control.sentence == "The control was not fitted: it needs 5 groups, and there are 1."
     )

@@ -269,9 +269,7 @@ class ComparisonDisplay(Display):
             self.model.loss.value or 0.0, color=display.KIND_COLOURS["local"], ls=":", linewidth=1
         )
         self._label_rows([display.name_text(entry.name) for entry in entries])
-        for label, entry in zip(ax.get_yticklabels(), entries, strict=True):
-            if entry.kind == "local":
-                label.set_fontweight("bold")
+        ax.get_yticklabels()[entries.index(self.model)].set_fontweight("bold")
         ax.set_xlabel(f"{self.loss}, with two standard errors")
         ax.grid(axis="y", color="0.92")
         ax.set_axisbelow(True)
@@ -506,19 +504,17 @@ def _claim(
     sentence = _sentence(observed, entries, best_candidate)
     if support is None:
         return sentence
-    return f"{sentence} Mean support of the rows: {support:.2f}."
+    return f"{sentence} Mean support of the rows: {fixed(support, 2)}."
 
 
 def _sentence(observed: Observed, entries: Sequence[Entry], best_candidate: int) -> str:
     """Compare the model with the best candidate and the global weights, in words."""
     model = next(entry for entry in entries if entry.kind == "local")
-    compared = [
-        _compared(entry.to_model, name)
-        for name, entry in _rivals(entries, best_candidate)
-        if entry.kind != "global" or not observed.model.gate_.is_global
-    ]
+    rivals = _rivals(entries, best_candidate)
+    if observed.model.gate_.is_global:
+        rivals = rivals[:1]
     title = mean_loss(observed.model.loss_.name, "Mean")
-    return f"{title} with {model.name}: {model.loss}. This is {' and '.join(compared)}."
+    return f"{title} with {model.name}: {model.loss}. This is {_compared(rivals)}."
 
 
 def _rivals(entries: Sequence[Entry], best_candidate: int) -> list[tuple[str, Entry]]:
@@ -530,14 +526,20 @@ def _rivals(entries: Sequence[Entry], best_candidate: int) -> list[tuple[str, En
     return [(name, best), *((entry.name, entry) for entry in entries if entry.kind == "global")]
 
 
-def _compared(to_model: Difference, name: str) -> str:
-    """Compare the model with an entry, given the loss of the entry minus that of the model."""
-    direction = "lower" if (to_model.value or 0.0) > 0 else "higher"
-    if to_model.standard_error is None:
-        return f"{to_model.size} {direction} than {name}, with unknown precision"
-    if not to_model.is_clear:
-        return f"not clearly different from {name}"
-    return f"{to_model.size} {direction} than {name}"
+def _compared(rivals: Sequence[tuple[str, Entry]]) -> str:
+    """Compare the loss of the model with those of other entries, in words."""
+    phrases, unclear = [], []
+    for name, entry in rivals:
+        gap = entry.to_model  # the loss of the entry minus that of the model
+        if gap.is_clear or (gap.value and gap.standard_error is None):
+            direction = "lower" if (gap.value or 0.0) > 0 else "higher"
+            phrases.append(f"{gap.size} {direction} than {name}")
+        else:
+            unclear.append(name)
+    if unclear:
+        phrases.append(f"not clearly different from {' or '.join(unclear)}")
+    is_unknown = any(entry.to_model.standard_error is None for _, entry in rivals)
+    return f"{' and '.join(phrases)}{', with unknown precision' * is_unknown}"
 
 
 def _try_control(

@@ -12,6 +12,7 @@ from localma.errors import InvalidInputError
 from localma.inspection.display import Columns, Output, Record
 from localma.inspection.observed import Model, Observed, Predictions, observe
 from localma.inspection.regions import describe_regions, find_regions
+from localma.wording import fixed, percent
 
 
 @dataclass(frozen=True)
@@ -173,9 +174,9 @@ def _sentence(single: Observed) -> str:
     m = int(weights.argmax())
     support = float(single.support[0])
     sentence = (
-        f"{single.names[m]} has a weight of {weights[m]:.0%} in this row, and of "
-        f"{global_weights[m]:.0%} under global weights"
+        f"{single.names[m]} has a weight of {percent(weights[m])} in this row, and of "
+        f"{percent(global_weights[m])} under global weights"
     )
     if support < 0.99:
-        return f"{sentence}. The row is unlike the labelled sample (support {support:.2f})."
+        return f"{sentence}. The row is unlike the labelled sample (support {fixed(support, 2)})."
     return f"{sentence}."

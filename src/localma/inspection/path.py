@@ -12,11 +12,12 @@ from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.gates import ShrunkGate
 from localma.inspection.display import Columns, Display, Record
+from localma.wording import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = {"linear": "#D55E00", "local": "#0072B2", "constant": "#000000"}
+COLOURS = {"linear": "#D55E00", "local": "#0072B2"}
 MARKERS = {"linear": "s", "local": "o"}
 CONSTANT_LINES = {"global": "-", "equal": "--", "best": ":"}
 CONSTANT_NAMES = {"global": "global weights", "equal": "equal weights", "best": "best candidate"}
@@ -135,13 +136,8 @@ class LocalityPathDisplay(Display):
     def _draw_constant(self, point: PathPoint) -> None:
         label = CONSTANT_NAMES[point.gate]
         if point.weight:
-            label = f"{label} ({point.weight:.0%} of the final weights)"
-        self.ax_.axhline(
-            point.risk or 0.0,
-            color=COLOURS["constant"],
-            linestyle=CONSTANT_LINES[point.gate],
-            label=label,
-        )
+            label = f"{label} ({percent(point.weight)} of the final weights)"
+        self.ax_.axhline(point.risk or 0.0, c="black", ls=CONSTANT_LINES[point.gate], label=label)
 
 
 def locality_path(model: FittedPath) -> LocalityPathDisplay:

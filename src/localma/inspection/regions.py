@@ -21,6 +21,7 @@ from localma.inspection.display import Columns, Display, Record
 from localma.inspection.features import MISSING, Feature
 from localma.inspection.importance import features_in_use
 from localma.inspection.observed import Model, Observed, observe
+from localma.wording import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -243,7 +244,7 @@ class RegionsDisplay(Display):
             )
             ends += widths
         labels = [
-            f"{display.wrapped(region.where, 38)}\n({region.share:.0%} of rows)"
+            f"{display.wrapped(region.where, 38)}\n({percent(region.share)} of rows)"
             for region in self.regions
         ]
         self._label_rows(labels, fontsize="small")
@@ -356,13 +357,12 @@ def _sentence(regions: Regions) -> str:
     """Say how well the regions describe the weights."""
     if not regions.n_held_out:
         return "There are too few rows, or no features, to draw regions from."
-    verbs = ("s explain", "name")
-    if len(regions.bounds) == 1:
-        verbs = (" explains", "names")
+    n, explained = len(regions.bounds), percent(max(regions.r2, 0.0))
+    explain, name = ("s explain", "name") if n > 1 else (" explains", "names")
     return (
-        f"{len(regions.bounds)} region{verbs[0]} {max(regions.r2, 0.0):.0%} of the variation of "
-        f"the weights, and {verbs[1]} the most trusted candidate correctly in "
-        f"{regions.agreement:.0%} of {regions.n_held_out:,} held-out rows."
+        f"{n} region{explain} {explained} of the variation of the weights, and {name} the most "
+        f"trusted candidate correctly in {percent(regions.agreement)} of "
+        f"{regions.n_held_out:,} held-out rows."
     )
 
 

@@ -136,8 +136,8 @@ def reliability(observed: Observed, *, n_bins: int = RELIABILITY_BINS) -> Reliab
         _curve(observed, "global", "global weights", observed.global_mixture, n_bins),
     ]
     sentence = (
-        f"Probabilities of {curves[0].name} differ from frequencies by {percent(curves[0].ece)} on "
-        "average (expected calibration error)."
+        f"Probabilities of {curves[0].name} differ from frequencies by "
+        f"{percent(curves[0].ece, 1)} on average (expected calibration error)."
     )
     classes = observed.model.classes_.tolist()
     if len(classes) == 2:
