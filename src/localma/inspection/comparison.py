@@ -48,13 +48,17 @@ def _mean_of(of_rows: Callable[[Array, Array], Array]) -> Measure:
     return measure
 
 
+mean_square = _mean_of(lambda y, f: ((y - f) ** 2).mean(axis=1))
+"""Mean squared error, which is the Brier score if y is the indicator of the class."""
+
+
 def _log_loss(y: Array, p: Array) -> Array:
     of_observed = (y * p).sum(axis=1)
     return cross_entropy().value(np.ones_like(of_observed), of_observed)
 
 
 def _rmse(y: Array, f: Array, weight: Array) -> tuple[float, Array]:
-    mean, squares = brier(y, f, weight)
+    mean, squares = mean_square(y, f, weight)
     root = float(np.sqrt(mean))
     return root, squares / (2 * root or 1.0)
 
@@ -71,7 +75,6 @@ def _r2(y: Array, f: Array, weight: Array) -> tuple[float, Array]:
     return float(1 - unexplained.mean()), influence.mean(axis=1)
 
 
-brier = _mean_of(lambda y, p: ((y - p) ** 2).mean(axis=1))
 REGRESSION: dict[str, Measure] = {
     "rmse": _rmse,
     "mae": _mean_of(lambda y, f: np.abs(y - f).mean(axis=1)),
@@ -80,7 +83,7 @@ REGRESSION: dict[str, Measure] = {
 CLASSIFICATION: dict[str, Measure] = {
     "accuracy": _mean_of(lambda y, p: (y.argmax(axis=1) == p.argmax(axis=1)).astype(np.float64)),
     "log_loss": _mean_of(_log_loss),
-    "brier": brier,
+    "brier": mean_square,
 }
 
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from localma._types import Array
 from localma.errors import InvalidInputError
 from localma.inspection import display
-from localma.inspection.comparison import brier, name_of_model
+from localma.inspection.comparison import mean_square, name_of_model
 from localma.inspection.display import Columns, Display, Label, Record
 from localma.inspection.observed import Model, Observed, Predictions, observe
 from localma.wording import fixed, percent
@@ -171,7 +171,7 @@ def _curve(
         standard_error=list(errors),
         counts=[len(rows) for rows in bins],
         ece=float(np.dot(shares, np.abs(np.subtract(means, centres)))),
-        brier=brier(observed.class_indicator, probabilities, weight)[0],
+        brier=mean_square(observed.class_indicator, probabilities, weight)[0],
     )
 
 
