@@ -273,7 +273,7 @@ class ComparisonDisplay(Display):
         )
         self._label_rows([display.name_text(entry.name) for entry in entries])
         ax.get_yticklabels()[entries.index(self.model)].set_fontweight("bold")
-        ax.set_xlabel(f"{self.loss}, with two standard errors")
+        ax.set_xlabel(f"{mean_loss(self.loss)}, with two standard errors")
         ax.grid(axis="y", color="0.92")
         ax.set_axisbelow(True)
         title = self.sentence

@@ -15,6 +15,7 @@ from localma.inspection.comparison import Kind, Method, make_methods
 from localma.inspection.display import Columns, Display, Record
 from localma.inspection.observed import Measured, Model, Observed, Predictions, observe
 from localma.inspection.regions import Regions, find_regions
+from localma.wording import mean_loss
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,7 +115,7 @@ class ErrorByRegionDisplay(Display):
         self._label_rows(labels, fontsize="small")
         for row in range(1, len(self.regions)):
             ax.axhline(row - 0.5, color="0.85", linewidth=0.8, zorder=0)
-        ax.set_xlabel(f"{self.loss}, with two standard errors")
+        ax.set_xlabel(f"{mean_loss(self.loss)}, with two standard errors")
         self._draw_legend()
         return self
 
