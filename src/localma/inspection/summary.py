@@ -181,7 +181,7 @@ class Summary(Record):
     cautions : reasons to doubt the model: those of the fit and those of these rows
     model, spread, support, data : computed from all rows
     comparison, region_errors : None without y or predictions
-    effects, importance, regions, rows : of a random sample of the rows
+    effects, importance, regions, rows : computed from a random sample
     map : None with fewer than two features
     path : None unless gate="auto"
     reliability : None for a regression
