@@ -176,6 +176,14 @@ class ComparisonDisplay(Display):
     cautions : reasons to doubt the model
     claim, sentence : the result in words, without and with the cautions
     ax_, figure_ : set by `plot`
+
+    Examples
+    --------
+    >>> from localma import LocalMARegressor
+    >>> X = np.linspace(0, 1, 20)[:, None]
+    >>> model = LocalMARegressor({"a": lambda X: X[:, 0]}, gate="global").fit(X, X[:, 0] ** 2)
+    >>> print(evaluate(model, X, X[:, 0] ** 2, control=False).claim)
+    Mean squared error with this model: 0.0317 ± 0.0055. This is not clearly different from a.
     """
 
     loss: str
@@ -336,7 +344,26 @@ def evaluate(
 def compare(
     observed: Observed, *, control: bool = True, random_state: int = 0
 ) -> ComparisonDisplay:
-    """Compare a model with its candidates over observed rows; see `evaluate`."""
+    """Compare a model with its candidates over observed rows.
+
+    Parameters
+    ----------
+    observed : Observed
+        A fitted model with labelled rows, from `observe`.
+    control, random_state : see `evaluate`
+
+    Returns
+    -------
+    ComparisonDisplay
+
+    Examples
+    --------
+    >>> from localma import LocalMARegressor
+    >>> X = np.linspace(0, 1, 20)[:, None]
+    >>> model = LocalMARegressor({"a": lambda X: X[:, 0]}, gate="equal").fit(X, X[:, 0] ** 2)
+    >>> compare(observe(model, X, X[:, 0] ** 2), control=False).model.name
+    'this model'
+    """
     if observed.y is None:
         raise InvalidInputError("A comparison needs the targets of its rows; y is None. Pass y.")
     methods = make_methods(observed)

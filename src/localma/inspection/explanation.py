@@ -46,6 +46,14 @@ class Explanation(Record):
     region : the sentence of its region, None without regions
     candidates : the share of each candidate
     sentence : the most trusted candidate, in words
+
+    Examples
+    --------
+    >>> shares = [CandidateShare("a", 1.0, None, None, 0.5, 2.0, None, 2.0)]
+    >>> print(Explanation(0, 2.0, None, 1.0, None, shares, "a has a weight of 100% in this row."))
+    candidate  prediction  weight  global_weight  contribution
+    a                   2       1            0.5             2
+    a has a weight of 100% in this row.
     """
 
     row: int

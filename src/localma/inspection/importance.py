@@ -41,6 +41,12 @@ class ImportanceDisplay(ListDisplay[FeatureImportance]):
     ----------
     rows : empty if the weights are the same for every row
     ax_, figure_ : set by `plot`
+
+    Examples
+    --------
+    >>> print(ImportanceDisplay([FeatureImportance("area", 0.4, 0.01, 1.0)]))
+    feature  importance  standard_error  relative
+    area            0.4            0.01         1
     """
 
     rows: list[FeatureImportance]

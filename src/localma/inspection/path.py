@@ -76,6 +76,15 @@ class LocalityPathDisplay(Display):
     weight : weight of each point in the model
     gain, verdict : the locality gain, and the verdict in words
     ax_, figure_ : set by `plot`
+
+    Examples
+    --------
+    >>> from localma import LocalMARegressor
+    >>> X = np.linspace(-2, 2, 60)[:, None]
+    >>> model = LocalMARegressor({"left": lambda X: -X[:, 0], "right": lambda X: X[:, 0]}, cv=2)
+    >>> path = locality_path(model.set_params(random_state=0).fit(X, np.abs(X[:, 0])))
+    >>> path.gate[:3], path.shrinkage[:3], path.gain.clarity
+    (['equal', 'best', 'global'], [None, None, None], 'clear')
     """
 
     gate: list[str]
@@ -141,7 +150,17 @@ class LocalityPathDisplay(Display):
 
 
 def locality_path(model: FittedPath) -> LocalityPathDisplay:
-    """Return the path of a fitted model, with the locality gain and the verdict."""
+    """Return the path of a fitted model, with the locality gain and the verdict.
+
+    Parameters
+    ----------
+    model : LocalMARegressor, LocalMAClassifier or ShrunkGate
+        A model fitted with gate="auto", or its gate.
+
+    Returns
+    -------
+    LocalityPathDisplay
+    """
     if not hasattr(model, "path_"):
         raise InvalidInputError(
             "Only a model fitted with gate='auto' (or a ShrunkGate) has a path to draw; "

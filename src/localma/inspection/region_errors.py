@@ -64,6 +64,15 @@ class ErrorByRegionDisplay(Display):
     entries : the most trusted candidates, then equal, global and local weights
     regions : losses of all entries in each region
     ax_, figure_ : set by `plot`
+
+    Examples
+    --------
+    >>> region = RegionLosses("area > 80", 9, 0, [0.5, 0.7], [0.1, 0.1], [-0.2, 0.0], [0.1, 0.0])
+    >>> entries = [EntryName("candidate", "a"), EntryName("local", "local weights")]
+    >>> print(ErrorByRegionDisplay("squared_error", entries, [region]))
+    region     rows           name  squared_error  standard_error
+    area > 80     9              a            0.5             0.1
+    area > 80     9  local weights            0.7             0.1
     """
 
     loss: str

@@ -184,6 +184,16 @@ class RegionsDisplay(Display):
     regions : empty if the weights are the same for every row
     faithfulness, sentence : how well the regions describe the weights, as numbers and in words
     ax_, figure_ : set by `plot`
+
+    Examples
+    --------
+    >>> conditions = [Condition("area", "area > 80")]
+    >>> region = Region("a is trusted most where area > 80", "area > 80", conditions, 9, 1.0, "a",
+    ...                 [0.75, 0.25])
+    >>> print(RegionsDisplay(["a", "b"], 0, [region], Faithfulness(0.9, 1.0, 3), "R2 is 0.9."))
+    region     rows  share  most_trusted     a     b
+    area > 80     9      1             a  0.75  0.25
+    R2 is 0.9.
     """
 
     candidates: list[str]

@@ -48,6 +48,14 @@ class ReliabilityDisplay(Display):
     curves : the model and the global weights
     sentence : the calibration error in words
     ax_, figure_ : set by `plot`
+
+    Examples
+    --------
+    >>> curve = ReliabilityCurve("local", "local weights", [0.75], [0.5], [0.1], [8], 0.25, 0.3125)
+    >>> print(ReliabilityDisplay("positive", "yes", [curve], "The calibration error is 25.0%."))
+    name           predicted  observed  standard_error  rows
+    local weights       0.75       0.5             0.1     8
+    The calibration error is 25.0%.
     """
 
     kind: Literal["positive", "confidence"]

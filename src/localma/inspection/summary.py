@@ -185,6 +185,16 @@ class Summary(Record):
     map : None with fewer than two features
     path : None unless gate="auto"
     reliability : None for a regression
+
+    Examples
+    --------
+    >>> from localma import LocalMARegressor
+    >>> X = np.linspace(0, 1, 20)[:, None]
+    >>> model = LocalMARegressor({"a": lambda X: X[:, 0]}, gate="equal").fit(X, X[:, 0] ** 2)
+    >>> print(summarize(model, X))
+    candidate  global_weight  mean_weight  most_trusted
+    a                      1            1             1
+    The weights come from EqualGate, which does not judge itself.
     """
 
     schema: int

@@ -38,6 +38,16 @@ class WeightMapDisplay(Display):
     weights : [C][By][Bx], None in cells without rows
     most_trusted : [By][Bx], the position of a candidate in the pool, None in cells without rows
     ax_, figure_ : set by `plot`
+
+    Examples
+    --------
+    >>> weight_map = WeightMapDisplay(
+    ...     ["area", "rooms"], ["numeric", "numeric"], ["a", "b"], 0, [["20", "90"], ["1"]],
+    ...     [[20.0, 90.0], [1.0]], [[5, 4]], [[[0.9, 0.2]], [[0.1, 0.8]]], [[0, 1]])
+    >>> print(weight_map)
+    area  rooms  rows    a    b
+    20        1     5  0.9  0.1
+    90        1     4  0.2  0.8
     """
 
     features: list[str]

@@ -105,6 +105,16 @@ def write(
     summary, title : see `render`
     path : str or path
         The file to write. An existing file is replaced.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from localma import LocalMARegressor
+    >>> from localma.inspection import summarize
+    >>> model = LocalMARegressor({"a": lambda X: X[:, 0]}, gate="equal")
+    >>> model = model.fit([[0.0], [1.0]], [0.0, 1.0])
+    >>> with TemporaryDirectory() as folder:
+    ...     write(summarize(model, [[0.0], [1.0]]), Path(folder) / "report.html")
     """
     text = render(summary, title=title)
     # A name that was read with the wrong encoding may contain characters that UTF-8 lacks.
