@@ -327,6 +327,15 @@ def test_one_group_is_no_evidence(step):
     assert few.n_groups == 3
 
 
+def test_differences_that_are_not_clear_are_named_together(classifier):
+    rows = slice(0, 12)
+    part = evaluate(classifier.model, classifier.X[rows], classifier.y[rows], control=False)
+    best = part.entries[part.best_candidate].name
+    assert part.claim.startswith("Mean cross-entropy with local weights: ")
+    unclear = f"This is not clearly different from the best candidate ({best}) or global weights."
+    assert unclear in part.claim
+
+
 def test_control_keeps_groups_whole():
     # Inputs give the group away, and the group gives the target away, in the sample alone.
     rng = np.random.default_rng(0)

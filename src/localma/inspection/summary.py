@@ -352,9 +352,7 @@ def _map(sample: Observed, chosen: list[Feature], ranked: Sequence[str]) -> Weig
 
 
 def _cautions(model: Model, comparison: ComparisonDisplay | None) -> list[Caution]:
-    if comparison is None:
-        return list(model.cautions_)
-    return comparison.cautions
+    return list(model.cautions_ if comparison is None else comparison.cautions)
 
 
 def _verdict(model: Model, comparison: ComparisonDisplay | None) -> str:
