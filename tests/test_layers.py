@@ -12,7 +12,7 @@ import localma
 PACKAGE = Path(localma.__file__).parent
 LAYERS = [
     {"errors", "cautions", "_optional", "_torch_packages", "progress"}
-    | {"wording", "_signals", "_threads"},
+    | {"wording", "_signals", "_threads", "_types"},
     {"storage", "imports"},
     {"tables"},
     {"folds", "losses", "evidence", "backbones"},

@@ -16,8 +16,8 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 
 from localma._types import AnyArray, Array, Float64, Integers, RowMask, Rows
 from localma.baseline import Baseline
-from localma.candidates.answers import check_no_label_missing, listed, unknown_classes
-from localma.candidates.bare_predictions import check_same_index
+from localma.candidates.outputs import check_no_label_missing, listed, unknown_classes
+from localma.candidates.pool import check_same_index
 from localma.equations import global_average, local_average, row_losses
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
