@@ -280,12 +280,12 @@ def test_report_says_what_its_rows_say_beside_the_verdict(inside, tmp_path):
     told = call("report", "rent.localma", "test.csv", "--out", out, "--no-control").stdout
     said = " ".join(told.split())
     assert said.startswith(load("rent.localma").verdict_)
-    assert "On 200 rows of test.csv: the squared_error of local weights is" in said
+    assert "On 200 rows of test.csv: mean squared error with local weights:" in said
     model = tmp_path / "m.localma"
     fit_to = ["--target", "rent", "--predictions", "pred_*", "--gate", "local"]
     call("fit", "train.csv", *fit_to, "--out", model)
     unjudged = call("report", model, "test.csv", "--out", out, "--no-control").stdout
-    assert unjudged.count("of local weights is") == 1
+    assert unjudged.count("with local weights: ") == 1
 
 
 def test_cache_is_shown_and_cleaned(tmp_path):

@@ -36,7 +36,7 @@ from localma.cli.times import FOLLOWS_ROWS, check_times, in_row_order, later_fol
 from localma.errors import CandidateError, InvalidInputError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
 from localma.folds import DEFAULT_FOLDS
-from localma.inspection.record import plain
+from localma.inspection.display import plain
 from localma.losses import Loss
 from localma.model_file import Model, save
 from localma.tables.cells import Known

@@ -51,8 +51,8 @@ from localma.estimators import LocalMARegressor
 from localma.inspection import ComparisonDisplay, Explanation, Summary, summarize
 from localma.inspection import evaluate as compare_all
 from localma.inspection import explain as explain_row
+from localma.inspection.display import Output
 from localma.inspection.explanation import CandidateShare
-from localma.inspection.record import Output
 from localma.model_file import Model
 from localma.tables.cells import Known
 from localma.tables.files import TableReader, open_table

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from localma._optional import optional
 from localma.cautions import Caution
-from localma.inspection.metrics import Measured
+from localma.inspection.observed import Measured
 from localma.wording import decimals_for, fixed, printable, readable, with_error
 
 BEYOND_ASCII = re.compile(r"[^\x00-\x7e]")
