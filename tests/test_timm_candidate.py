@@ -378,7 +378,7 @@ def test_a_saved_model_comes_back_whole(weights: Path, tmp_path: Path) -> None:
 
 
 TIMM = """
-from localma._torch_packages import import_timm
+from localma.pretrained import import_timm
 timm = import_timm()  # whichever torch the torchvision here was built for
 import numpy as np
 import torch
@@ -449,8 +449,8 @@ def test_a_torchvision_that_cannot_be_imported(weights: Path, tmp_path: Path) ->
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
     )
     words = done.stdout.strip()
-    assert "The network 'resnet18' is not defined here and would come from timm, which" in words
-    assert "(libcudart is old): timm needs a torchvision built for this torch. Install" in words
+    assert "The network 'resnet18' comes from timm, which cannot be imported" in words
+    assert "(libcudart is old). timm needs a torchvision that was built for this torch" in words
     assert words.endswith("pass the nn.Module: TorchCandidate(module).")
 
 

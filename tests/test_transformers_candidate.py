@@ -14,10 +14,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from localma import LocalMAClassifier, as_candidate, load
-from localma._torch_packages import import_transformers, model_folder, quiet, torchvision_failure
 from localma.candidates import Pool, from_recipe, needs_trust
 from localma.candidates.files.transformers import TransformersCandidate, _limit, _Network
 from localma.errors import CandidateError, FileFormatError, InvalidInputError
+from localma.pretrained import import_transformers, model_folder, quiet, torchvision_failure
 from tests.tiny_candidates import write_text_classifier
 from tests.tiny_models import real_data
 

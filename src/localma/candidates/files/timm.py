@@ -31,9 +31,7 @@ class TimmCandidate(LogitsCandidate):
     ``(pixels / 255 - mean) / std``. Grey images become RGB and alpha channels are dropped.
     Weights that are stored in half precision run in float32.
 
-    timm needs torchvision; one that was built for CUDA does beside a PyTorch for CPUs, too. The
-    EfficientNet-Lites (`tf_efficientnet_lite0`, 1 and 2) and `mobilenet_v1_025` are defined in
-    localma, and need neither.
+    timm needs torchvision. With a PyTorch for CPUs, a torchvision that was built for CUDA works.
 
     Parameters
     ----------
@@ -144,7 +142,7 @@ class _Network:
     """A network with the weights of a file."""
 
     def __init__(self, architecture: str, file: ModelFile, device: str) -> None:
-        from localma.backbones.registry import read_weights  # which needs torch
+        from localma.pretrained import read_weights
 
         backbone, state = _found(architecture), read_weights(file.path)
         head = backbone.head if isinstance(backbone.head, str) else backbone.head[0]
@@ -163,8 +161,8 @@ class _Network:
 
 
 def _found(architecture: str) -> Any:
-    """The architecture of that name: one that is defined in localma, or one of timm's."""
-    from localma.backbones.registry import BACKBONES, find_backbone
+    """The architecture of that name in timm."""
+    from localma.pretrained import find_backbone
 
     try:
         return find_backbone(architecture)
@@ -173,7 +171,7 @@ def _found(architecture: str) -> Any:
             f"{error} Or make the network yourself and pass the nn.Module: TorchCandidate(module)."
         ) from error
     except InvalidInputError as error:
-        known = [*BACKBONES, *optional("timm", extra="vision").list_models()]
+        known = optional("timm", extra="vision").list_models()
         near = get_close_matches(architecture, known, n=5, cutoff=0.5)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "no name is near it."
         raise InvalidInputError(
@@ -225,7 +223,7 @@ def _activation(classes: Any, outputs: int, file: ModelFile) -> Activation | Non
 
 def _read(rows: Any, size: tuple[int, int]) -> Any:
     """Images as one tensor (n, 3, height, width) between 0 and 1; an error names the row."""
-    from localma.backbones.images import ImageRows
+    from localma.images import ImageRows
 
     images, read = ImageRows(rows, size, resize=True), []
     for place in range(n_rows(rows)):

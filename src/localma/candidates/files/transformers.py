@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localma._optional import optional
-from localma._torch_packages import import_transformers, model_folder, quiet
 from localma.candidates.answers import Array, Classes, Table, Task, as_labels, listed
 from localma.candidates.base import (
     AUTO_MEMORY,
@@ -27,6 +26,7 @@ from localma.candidates.base import (
 from localma.candidates.files.base import ModelFile, PerProcess, as_objects
 from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
 from localma.errors import InvalidInputError
+from localma.pretrained import import_transformers, model_folder, quiet
 from localma.tables.frames import n_rows
 
 SORTED_TOGETHER = 1024

@@ -1,34 +1,38 @@
-"""Local weights from texts: a transformers encoder, fine-tuned or frozen."""
+"""A local gate over texts: a transformers encoder, fine-tuned or frozen."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from localma._optional import optional
+from localma._types import RandomState
 from localma.errors import InvalidInputError
-from localma.gates._encoded import EncodedGate
-from localma.gates._frozen import FrozenFeatures
 from localma.gates.base import Gate, Rules, check_rules, is_count
-from localma.gates.module import TorchGate
+from localma.gates.deep.features import EncodedGate
+from localma.gates.deep.torch_ import RowSource, TorchGate
+from localma.pretrained import model_folder
 from localma.tables.frames import column_names, column_values, n_rows
+
+if TYPE_CHECKING:
+    from localma.gates.deep.text_encoders import TextEncoder
 
 POOLINGS = ("mean", "cls")
 
 
-class TextGate(EncodedGate):
+class TextGate(EncodedGate[list[str]]):
     """Local weights ``w(x)`` of texts x: an encoder, fine-tuned as in the paper or frozen.
 
-    The paper fine-tunes a TinyBERT ("huawei-noah/TinyBERT_General_4L_312D"); it does not say with
-    which settings, and the defaults are ours.
+    The paper fine-tunes a TinyBERT ("huawei-noah/TinyBERT_General_4L_312D") but does not report the
+    settings; the defaults are our choice.
 
-    Inputs are lists, arrays or series of strings, a frame or a Dataset with a column "text" or one
-    column alone. An empty text is a text without words, and has weights like any other; a
-    missing one (None, NaN) is refused.
+    Inputs are lists, arrays or series of strings, or a data frame or Dataset with a column "text"
+    or with a single column. An empty text is valid. A missing text (None, NaN) raises an error.
 
     Parameters
     ----------
@@ -36,30 +40,31 @@ class TextGate(EncodedGate):
         Folder of a transformers encoder with its tokenizer, or its name on the Hugging Face hub. A
         folder is read without the network.
     frozen : bool
-        Whether the encoder stays as it is. Then features are computed once per text, and `head`
-        learns the weights from them.
+        Whether the encoder is left unchanged. If so, features are computed once per text, and
+        `head` learns the weights from them.
     pooling : {"mean", "cls"}
-        What becomes of the vectors of the words: their mean, or the first one.
+        How the vectors of the tokens become one vector: their mean, or the first one.
     max_length : int
-        Word pieces after which a text is cut.
+        Number of tokens after which a text is cut.
     head : Gate, optional
-        Learns the weights from frozen features; by default `MLPGate` of 32 units.
+        Learns the weights from frozen features. By default, `MLPGate` with 32 units.
     cache : folder, optional
-        Where frozen features are kept, by the content of text and encoder; else in memory only.
-        It may be the folder of `Cached` candidates, whose functions look at it and clean it.
+        Folder for frozen features, by the content of text and encoder. By default, they stay in
+        memory. It may be the folder of `Cached` candidates; the functions that inspect and clean
+        that folder work for features, too.
     shrinkage : float
-        At least 0; `inf` gives exactly the global weights. As in `MLPGate`; in fine-tuning it
-        pulls to the parameters of the encoder as it was.
+        At least 0; `inf` gives exactly the global weights. As in `MLPGate`. In fine-tuning, it
+        pulls the parameters to those of the original encoder.
     n_epochs, batch_size, learning_rate, validation_fraction, patience, checkpoint, progress
-        Fine-tuning, as in `TorchGate`; `batch_size` serves frozen encoders too.
+        Fine-tuning, as in `TorchGate`. A frozen encoder also uses `batch_size`.
     device : str, optional
-        As in `TorchGate`. A gate that was trained on one device predicts on any.
+        As in `TorchGate`. A gate can predict on another device than the one it was trained on.
     random_state : int, RandomState instance or None
 
     Attributes
     ----------
     inner_ : Gate
-        What was learnt: a `TorchGate` on texts, or the head on features.
+        The gate that learned the weights: a `TorchGate` on texts, or the head on features.
     global_weights_ : (M,) array
 
     Examples
@@ -89,7 +94,7 @@ class TextGate(EncodedGate):
         device: str | None = None,
         checkpoint: str | PathLike[str] | None = None,
         progress: bool | None = None,
-        random_state: int | np.random.RandomState | None = None,
+        random_state: RandomState = None,
     ) -> None:
         self.encoder = encoder
         self.frozen = frozen
@@ -109,56 +114,42 @@ class TextGate(EncodedGate):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        for package, extra in (("torch", "torch"), ("transformers", "text")):
-            optional(package, extra=extra)
+        optional("torch", extra="torch")
+        optional("transformers", extra="text")
         check_rules(self, {"pooling": POOLINGS}, _RULES)
 
-    def _rows(self, X: Any, *, fitting: bool) -> list[str]:
+    def _rows(self, X: RowSource, *, fitting: bool) -> list[str]:
         return as_texts(X)
 
-    def _open_features(self) -> FrozenFeatures:
-        from localma.gates._text_encoder import TextEncoder
+    def _open_encoder(self) -> TextEncoder:
+        from localma.gates.deep.text_encoders import TextEncoder
 
-        return FrozenFeatures.shared(
-            self._fingerprint(),
-            partial(TextEncoder, self._folder(), self.pooling, self.max_length),
-            self.cache,
-            self.batch_size,
-            self.device,
-            self._described(),
-        )
+        return TextEncoder(self._folder(), self.pooling, self.max_length)
 
-    def _trained_whole(self, *, restoring: bool) -> TorchGate:
-        from localma.gates._text_encoder import MakeLogits, Tokens
+    def _trained_gate(self, *, restoring: bool) -> TorchGate:
+        from localma.gates.deep.text_encoders import Tokens, make_logits
 
         folder = self._folder()
-        return TorchGate(
-            MakeLogits(folder, self.pooling, self.max_length, start=not restoring),
-            shrink_to="start",
-            n_epochs=self.n_epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            validation_fraction=self.validation_fraction,
-            patience=self.patience,
-            device=self.device,
-            checkpoint=self.checkpoint,
-            collate=Tokens(folder, self.max_length),
-            progress=self.progress,
+        make = partial(
+            make_logits,
+            folder=folder,
+            pooling=self.pooling,
+            max_length=self.max_length,
+            start=not restoring,
         )
+        return self._torch_gate(make, "start", collate=Tokens(folder, self.max_length))
 
     def _fingerprint(self) -> str:
-        from localma.gates._text_encoder import encoder_fingerprint
+        from localma.gates.deep.text_encoders import encoder_fingerprint
 
         settings = f"{self.pooling} {int(self.max_length)}"
         return encoder_fingerprint(self._folder(), settings, with_weights=self.frozen)
 
     def _described(self) -> str:
-        return f"encoder={fspath(self.encoder)!r} (pooling and max_length belong to it)"
+        return f"encoder={fspath(self.encoder)!r} (including pooling and max_length)"
 
     def _folder(self) -> Path:
-        from localma.gates._text_encoder import find_folder
-
-        return find_folder(self.encoder)
+        return model_folder(self.encoder)
 
 
 _RULES: Rules = (
@@ -168,8 +159,8 @@ _RULES: Rules = (
 )
 
 
-def as_texts(X: Any) -> list[str]:
-    """Rows of X as strings, whatever holds them; what is no string is refused, by its row.
+def as_texts(X: RowSource) -> list[str]:
+    """Rows of X as strings; raise an error that names the row if one is not a string.
 
     >>> as_texts(np.array(["a text", ""]))
     ['a text', '']
@@ -184,16 +175,16 @@ def as_texts(X: Any) -> list[str]:
     return [str(text) for text in texts]
 
 
-def _column(X: Any) -> Any:
-    """The texts of a table with one column, or one named "text"; anything else is a sequence."""
-    names = column_names(X) or getattr(X, "column_names", None)  # of a Dataset
+def _column(X: Any) -> Iterable[str]:
+    """The only column of a table, or the one named "text"; X itself if it is not a table."""
+    names = column_names(X) or getattr(X, "column_names", None)  # the latter of a Dataset
     if not names:
         if getattr(X, "ndim", 1) == 2 and X.shape[1] == 1:
             return X[:, 0]
         return X if hasattr(X, "__iter__") else [X[row] for row in range(n_rows(X))]
     if "text" not in names and len(names) > 1:
         raise InvalidInputError(
-            "A table of texts must have one column, or one named 'text'; received the columns "
+            "A table of texts must have a single column, or one named 'text'; received the columns "
             f"{[str(name) for name in names[:10]]}. Pass gate_features= the name of the column."
         )
     name = "text" if "text" in names else names[0]

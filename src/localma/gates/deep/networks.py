@@ -1,0 +1,317 @@
+"""A PyTorch module as a gate: rows to batches, batches to logits, start at the global weights."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from localma._types import AnyArray, Array, Rows
+from localma.errors import FileFormatError, InvalidInputError
+from localma.gates.deep.torch_ import Collate, MakeModule, Preprocess, RowSource
+
+Batch: TypeAlias = "Tensor | list[str] | list[bytes] | dict[str, Batch] | tuple[Batch, ...]"
+"""The input of a module: one tensor, texts, or several of these, by name or in order."""
+
+FAILURES = (
+    TypeError,
+    ValueError,
+    RuntimeError,
+    LookupError,
+    AttributeError,
+    OSError,
+    ArithmeticError,
+)
+"""Errors that modules and functions of users raise if they cannot process an input."""
+
+
+# Rows to batches.
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The rows of X, read batch by batch: `preprocess` each row, then `collate` a list of them."""
+
+    X: RowSource
+    preprocess: Preprocess | None = None
+    collate: Collate | None = None
+
+    def batch(self, rows: Rows) -> Batch:
+        """Return the batch that `collate` makes of these rows."""
+        if self.preprocess is None and self.collate is None and _is_numeric(self.X):
+            return as_batch(self.X[rows])
+        items = [self._item(int(row)) for row in rows]
+        try:
+            return (self.collate or as_batch)(items)
+        except FAILURES as error:
+            listed = ", ".join(map(str, rows[:3])) + ", ..." * (len(rows) > 3)
+            raise InvalidInputError(
+                f"collate of TorchGate must make a batch of a list of rows; it failed on the rows "
+                f"{listed}, the first of which is {_described(items[0])} ({_named(error)}). Pass "
+                "collate= a function of such a list, or preprocess= a function that gives all rows "
+                "one form."
+            ) from error
+
+    def bytes_of(self, rows: Rows) -> bytes:
+        """Return the bytes of the batch of these rows, to recognize the same inputs."""
+        return _bytes(self.batch(rows))
+
+    def shape(self, rows: Rows) -> tuple[int, ...] | None:
+        """Return the shape of one input; None if a batch is not a single tensor of floats."""
+        batch = self.batch(rows)
+        if isinstance(batch, Tensor) and batch.is_floating_point():
+            return tuple(batch.shape[1:])
+        return None
+
+    def _item(self, row: int) -> Any:
+        try:
+            item = getattr(self.X, "iloc", self.X)[row]  # a pandas index need not be 0, 1, ...
+            return item if self.preprocess is None else self.preprocess(item)
+        except FAILURES as error:
+            raise InvalidInputError(
+                f"Every row of X must be readable; row {row} is not ({_named(error)}). Correct or "
+                "drop that row, or pass preprocess= a function that reads it."
+            ) from error
+
+
+def as_batch(items: Any) -> Batch:
+    """Make a batch: of numbers a tensor (floats in float32), of texts a list, of records a dict.
+
+    >>> as_batch([[1.0, 2.0], [3.0, 4.0]]).shape
+    torch.Size([2, 2])
+    >>> as_batch(["a text", "another"])
+    ['a text', 'another']
+    """
+    if isinstance(items, np.ndarray | Tensor):
+        return _as_tensor(items)
+    item = items[0]
+    if isinstance(item, str | bytes):
+        return list(items)
+    if isinstance(item, Mapping):
+        return {name: as_batch([item[name] for item in items]) for name in item}
+    if isinstance(item, tuple):
+        return tuple(as_batch(list(column)) for column in zip(*items, strict=True))
+    if isinstance(item, Tensor):
+        return _as_tensor(torch.stack(list(items)))
+    return _as_tensor(np.stack([np.asarray(item) for item in items]))
+
+
+def _as_tensor(values: AnyArray | Tensor) -> Tensor:
+    """Convert numbers to the types that modules take: float32, int64, uint8 or bool."""
+    if isinstance(values, np.ndarray):
+        values = torch.as_tensor(np.ascontiguousarray(values))
+    if values.is_floating_point():
+        return values.to(torch.float32)
+    if values.dtype in (torch.bool, torch.uint8):
+        return values
+    return values.to(torch.int64)
+
+
+def _is_numeric(X: RowSource) -> bool:
+    return isinstance(X, Tensor) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf")
+
+
+def _bytes(batch: Batch) -> bytes:
+    if isinstance(batch, Tensor):
+        return f"{tuple(batch.shape)}".encode() + batch.cpu().contiguous().numpy().tobytes()
+    if isinstance(batch, Mapping):
+        return b"".join(str(name).encode() + _bytes(value) for name, value in batch.items())
+    if isinstance(batch, list | tuple):
+        return b"".join(_bytes(value) for value in batch)
+    return repr(batch).encode()
+
+
+# Batches to logits.
+
+
+class GateNetwork(nn.Module):
+    """Logits ``log w_global + d(x)``: a batch of n rows -> (n, M), in float32.
+
+    `module` is d. `head` is a linear layer on top of it, if d cannot start at zero without it.
+    """
+
+    log_weights: Tensor
+
+    def __init__(self, module: nn.Module, log_weights: Array) -> None:
+        super().__init__()
+        self.module = module
+        self.head: nn.Linear | None = None
+        self.register_buffer("log_weights", torch.as_tensor(log_weights, dtype=torch.float32))
+
+    def add_head(self) -> nn.Linear:
+        """Add a linear layer from M to M on top of the module, which is zero."""
+        M = len(self.log_weights)
+        self.head = nn.Linear(M, M)
+        _set_to_zero(self.head)
+        return self.head
+
+    def forward(self, batch: Batch, n: int) -> Tensor:
+        """Logits of a batch of n rows."""
+        local = call(self.module, batch, n, len(self.log_weights))
+        if self.head is not None:
+            local = self.head(local)
+        return self.log_weights + local.float()
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Parameters and buffers by name."""
+        state = {name: _array(value) for name, value in self.state_dict().items()}
+        del state["log_weights"]
+        return state
+
+    def restore(self, arrays: dict[str, AnyArray]) -> None:
+        """Set the parameters to `arrays`, checking names and shapes."""
+        state = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
+        try:
+            self.load_state_dict({**state, "log_weights": self.log_weights})
+        except RuntimeError as error:
+            raise FileFormatError(
+                f"The module of TorchGate must have the parameters that were saved ({error}). Pass "
+                "the module, or the function that makes it, with which the gate was trained."
+            ) from error
+
+
+def call(module: nn.Module, batch: Batch, n: int, n_candidates: int) -> Tensor:
+    """Logits of a batch of n rows: (n, M), checked."""
+    try:
+        if isinstance(batch, Mapping):
+            output = module(**batch)
+        elif isinstance(batch, tuple):
+            output = module(*batch)
+        else:
+            output = module(batch)
+    except FAILURES as error:
+        raise InvalidInputError(
+            f"The module of TorchGate must accept a batch; it failed on {_described(batch)} "
+            f"({_named(error)}). Make batches that it accepts with preprocess= or collate=. If "
+            "memory is short, lower batch_size."
+        ) from error
+    logits = getattr(output, "logits", output)
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != n:
+        raise InvalidInputError(
+            f"The module of TorchGate must return logits of shape (rows, candidates), here ({n}, "
+            f"{n_candidates}); received {_described(logits)}. Let it end in a layer such as "
+            f"torch.nn.Linear(width, {n_candidates})."
+        )
+    if logits.shape[1] != n_candidates:
+        raise InvalidInputError(
+            f"The module of TorchGate must return one logit per candidate; there are "
+            f"{n_candidates} candidates, and it returned {logits.shape[1]} logits. Pass a function "
+            "of the number of candidates that makes the module."
+        )
+    return logits
+
+
+def check_finite(logits: Tensor) -> None:
+    """Raise an error if logits are not finite."""
+    if not bool(torch.isfinite(logits).all()):
+        row = int((~torch.isfinite(logits)).any(dim=1).nonzero()[0])
+        raise InvalidInputError(
+            f"The logits of TorchGate's module must be finite; row {row} of a batch has "
+            f"{logits[row].tolist()}. Look for inputs that are missing or very large, or lower "
+            "learning_rate."
+        )
+
+
+# Modules and their start.
+
+
+def new_module(module: nn.Module | MakeModule, n_candidates: int) -> nn.Module:
+    """Copy the module of the user, or call the function that makes it."""
+    if isinstance(module, nn.Module):
+        return copy.deepcopy(module)
+    if not callable(module):
+        raise InvalidInputError(
+            "module of TorchGate must be a torch.nn.Module, or a function that makes one; received "
+            f"{module!r}. Pass for instance lambda n_candidates: torch.nn.Linear(5, n_candidates)."
+        )
+    new = module(n_candidates) if _takes_a_number(module) else module()
+    if not isinstance(new, nn.Module):
+        raise InvalidInputError(
+            f"The function that makes the module of TorchGate must return a torch.nn.Module; it "
+            f"returned a {type(new).__name__}."
+        )
+    return new
+
+
+def start_at(
+    module: nn.Module, batch: Batch, n: int, log_weights: Array
+) -> tuple[GateNetwork, nn.Linear]:
+    """Turn a module into a gate with constant weights; also return its output layer.
+
+    batch : n rows, on which the output layer is found; log_weights : (M,) logarithms of weights.
+    """
+    output = _zero_output_layer(module.eval(), batch, n, len(log_weights))
+    network = GateNetwork(module, log_weights)
+    return network, output or network.add_head()
+
+
+def _zero_output_layer(
+    module: nn.Module, batch: Batch, n: int, n_candidates: int
+) -> nn.Linear | None:
+    """Set the layer that makes the output to zero; None, with no change, if there is none."""
+    layer = _last_linear(module, batch, n, n_candidates)
+    if layer is None:
+        return None
+    before = copy.deepcopy(layer.state_dict())
+    _set_to_zero(layer)
+    with torch.no_grad():
+        if not call(module, batch, n, n_candidates).any():
+            return layer
+    layer.load_state_dict(before)
+    return None
+
+
+def _last_linear(module: nn.Module, batch: Batch, n: int, n_candidates: int) -> nn.Linear | None:
+    """Find the last linear layer with M outputs that runs on a batch."""
+    layers: list[nn.Linear] = []
+    hooks = [
+        layer.register_forward_hook(lambda layer, _inputs, _output: layers.append(layer))
+        for layer in module.modules()
+        if isinstance(layer, nn.Linear) and layer.out_features == n_candidates
+    ]
+    try:
+        with torch.no_grad():
+            check_finite(call(module, batch, n, n_candidates))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return (layers or [None])[-1]
+
+
+def _set_to_zero(layer: nn.Linear) -> None:
+    for parameter in layer.parameters(recurse=False):
+        nn.init.zeros_(parameter)
+
+
+def _takes_a_number(function: MakeModule) -> bool:
+    try:
+        parameters = signature(function).parameters.values()
+    except ValueError:  # a built-in without a signature
+        return False
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return any(p.kind in positional and p.default is Parameter.empty for p in parameters)
+
+
+def _array(value: Tensor) -> AnyArray:
+    value = value.detach().cpu()
+    if value.dtype == torch.bfloat16:  # which NumPy does not have
+        value = value.float()
+    return value.numpy().copy()
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, Tensor | np.ndarray):
+        return f"a {type(value).__name__} of shape {tuple(value.shape)} and {value.dtype}"
+    if isinstance(value, Mapping):
+        return f"a dict of {sorted(value)}"
+    return f"a {type(value).__name__}"
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,376 @@
+"""Training of a gate network: mini-batches of Adam, held-out rows, checkpoints.
+
+accelerate chooses the device and the precision. All random numbers of an epoch depend on the seed
+and the number of the epoch, so training that resumes from a checkpoint ends at the same numbers.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import StateDict
+
+from localma._optional import optional
+from localma._types import AnyArray, Array, Float64, Rows
+from localma.equations import empirical_risk, local_average, softmax
+from localma.errors import FileFormatError, InvalidInputError
+from localma.gates._anchor import floored
+from localma.gates._chunks import off_target
+from localma.gates.deep.networks import GateNetwork, Inputs, check_finite, new_module, start_at
+from localma.gates.deep.torch_ import MakeModule
+from localma.gates.labelled import Labelled
+from localma.losses import Loss
+from localma.progress import bar
+from localma.storage.whole_files import write_whole
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+accelerate = optional("accelerate", extra="torch")
+
+MIN_HELD_OUT = 10
+"""Fewer rows than this do not tell a good epoch from a bad one."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a network is trained; see the parameters of `TorchGate`.
+
+    loss_scale : the number ``c`` that the loss is divided by.
+    unit : the unit in which P and y reach the network, so that they fit single precision.
+    """
+
+    shrinkage: float
+    shrink_to: str
+    n_epochs: int
+    batch_size: int
+    learning_rate: float
+    schedule: str
+    patience: int
+    seed: int
+    loss_scale: float
+    unit: float = 1.0
+
+    def rate(self, step: int, n_steps: int) -> float:
+        """Learning rate of a step, as in `MLPGate`."""
+        if self.schedule == "constant":
+            return self.learning_rate
+        return float(self.learning_rate * (1.0 + np.cos(np.pi * step / n_steps)) / 2.0)
+
+
+@dataclass
+class History:
+    """The state of a training after an epoch.
+
+    risks : mean loss on the held-out rows, before training and after each epoch.
+    best : the parameters of the best epoch; empty if no rows are held out.
+    network, optimizer : what training continues with.
+    """
+
+    epoch: int = 0
+    best_epoch: int = 0
+    risks: list[float] = field(default_factory=list)
+    best: StateDict = field(default_factory=dict)
+    finished: bool = False
+    network: StateDict = field(default_factory=dict)
+    optimizer: StateDict = field(default_factory=dict)
+
+    def record(self, risk: float, network: nn.Module) -> None:
+        """Add the risk of this epoch, and keep the parameters if it is the lowest."""
+        self.risks.append(risk)
+        if risk <= min(self.risks):
+            self.best_epoch = self.epoch
+            self.best = {name: value.clone() for name, value in network.state_dict().items()}
+
+    def is_over(self, settings: Settings) -> bool:
+        """Whether all epochs are done, or the risk has not improved for too long."""
+        is_stale = bool(self.risks) and self.epoch - self.best_epoch >= settings.patience
+        return is_stale or self.epoch >= settings.n_epochs
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A file with the state of a training, so that a process that was killed can continue."""
+
+    path: Path
+
+    @classmethod
+    def of(
+        cls,
+        folder: str | PathLike[str],
+        settings: Mapping[str, str | float | list[str] | None],
+        arrays: Iterable[AnyArray],
+    ) -> Checkpoint:
+        """Name a file in a folder after everything that determines the training."""
+        digest = sha256(repr(sorted(settings.items())).encode())
+        for array in arrays:
+            digest.update(f"{array.shape} {array.dtype}".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        return cls(Path(folder) / f"{digest.hexdigest()[:24]}.pt")
+
+    def write(self, history: History) -> None:
+        """Replace the file in one step."""
+        buffer = io.BytesIO()
+        torch.save(vars(history), buffer)
+        write_whole(self.path, buffer.getvalue())
+
+    def read(self) -> History:
+        """Read the last state; a new one if there is no file. Runs no code of the file."""
+        if not self.path.exists():
+            return History()
+        try:
+            return History(**torch.load(self.path, map_location="cpu", weights_only=True))
+        except (
+            RuntimeError,
+            pickle.UnpicklingError,
+            EOFError,
+            ValueError,
+            TypeError,
+            OSError,
+        ) as error:
+            raise FileFormatError(
+                f"The checkpoint {self.path} cannot be read ({error}). Delete it to start the "
+                "training again."
+            ) from error
+
+
+def make_accelerator(device: str | None, mixed_precision: str | None) -> Accelerator:
+    """Return the accelerator of this process, which has one device and one precision."""
+    try:
+        kind = torch.device(device or "cpu").type
+    except RuntimeError as error:
+        raise InvalidInputError(
+            f"device of TorchGate must be the name of a device; received {device!r}."
+        ) from error
+    try:
+        accelerator = accelerate.Accelerator(
+            cpu=device == "cpu", mixed_precision=mixed_precision or "no"
+        )
+    except ValueError as error:
+        raise InvalidInputError(
+            f"TorchGate cannot run with device={device!r} and mixed_precision={mixed_precision!r} "
+            f"here: accelerate keeps one device and precision per process ({error}). Use the "
+            "same in the whole process, or start a new one."
+        ) from error
+    if device is not None and kind != accelerator.device.type:
+        raise InvalidInputError(
+            f"device of TorchGate must be the one that accelerate uses; received {device!r}, and "
+            f"accelerate uses {str(accelerator.device)!r}. Leave device out, or choose with the "
+            "environment variable ACCELERATE_TORCH_DEVICE."
+        )
+    return accelerator
+
+
+def logits_of(
+    network: nn.Module, inputs: Inputs, rows: Rows, batch_size: int, accelerator: Accelerator
+) -> Float64:
+    """Logits of the rows: (rows, M), batch by batch, in evaluation mode."""
+    network.eval()
+    logits = []
+    with torch.inference_mode():
+        for start in range(0, len(rows), batch_size):
+            batch = rows[start : start + batch_size]
+            outputs = network(_to_device(inputs, batch, accelerator), len(batch))
+            check_finite(outputs)
+            logits.append(outputs.double().cpu().numpy())
+    return np.concatenate(logits)
+
+
+class Trainer:
+    """One training of a network, on the device of an accelerator.
+
+    Parameters
+    ----------
+    network : GateNetwork
+    output_bias : torch.nn.Parameter or None
+        The parameter that is not shrunk.
+    data : Labelled
+        The sample. X is an `Inputs`, and the sample weights of the rows to train on sum to one.
+    settings : Settings
+    accelerator : accelerate.Accelerator
+    """
+
+    def __init__(
+        self,
+        network: GateNetwork,
+        output_bias: nn.Parameter | None,
+        data: Labelled,
+        settings: Settings,
+        accelerator: Accelerator,
+    ) -> None:
+        self.data, self.settings, self.accelerator = data, settings, accelerator
+        self.inputs: Inputs = data.X
+        self.trained = [p for p in network.parameters() if p.requires_grad]
+        if not self.trained:
+            raise InvalidInputError(
+                "The module of TorchGate must have parameters to train; none requires a gradient. "
+                "Set requires_grad for its last layer at least."
+            )
+        self.shrunk = [p for p in self.trained if p is not output_bias]
+        optimizer = torch.optim.Adam(self.trained, lr=settings.learning_rate)
+        self.network = accelerator.prepare(network)
+        # The optimizer of accelerate takes up to a third of the time of a step of a small network,
+        # and only the loss scaling of half precision needs it.
+        scaled = accelerator.scaler is not None
+        self.optimizer = accelerator.prepare(optimizer) if scaled else optimizer
+        self.targets = [torch.zeros(()) for _ in self.shrunk]
+        if settings.shrink_to == "start":
+            self.targets = [p.detach().clone() for p in self.shrunk]
+
+    def fit(
+        self, train: Rows, held_out: Rows, checkpoint: Checkpoint | None, progress: bool | None
+    ) -> History:
+        """Train, and leave the best parameters in the network, or the last if no row is held out."""
+        history = self._resume(checkpoint)
+        if not history.risks and len(held_out):
+            history.record(self._risk(held_out), self.network)
+        with (
+            bar("Training the gate", self.settings.n_epochs, progress=progress) as advance,
+            torch.random.fork_rng(devices=()),
+        ):
+            advance(history.epoch)
+            while not history.finished:
+                self._train_epoch(history.epoch, train)
+                history.epoch += 1
+                if len(held_out):
+                    history.record(self._risk(held_out), self.network)
+                history.finished = history.is_over(self.settings)
+                self._save(checkpoint, history)
+                advance(1)
+        if history.best:
+            self.network.load_state_dict(history.best)
+        else:
+            history.best_epoch = history.epoch
+        return history
+
+    def step(self, rows: Rows, n_batches: int) -> None:
+        """Leave the gradient of the objective, estimated on these rows, in the parameters."""
+        data, device = self.data, self.accelerator.device
+        self.optimizer.zero_grad()
+        logits = self.network(_to_device(self.inputs, rows, self.accelerator), len(rows))
+        P, y = (
+            torch.as_tensor(
+                off_target(values[rows], data.y[rows], data.loss.location) / self.settings.unit,
+                dtype=torch.float32,
+                device=device,
+            )
+            for values in (data.P, data.y)
+        )
+        mixture = torch.einsum("nm,nmk->nk", torch.softmax(logits, dim=1), P)
+        weight = n_batches * data.sample_weight[rows, np.newaxis] / data.y.shape[1]
+        slope = self._slope(y, mixture.detach())
+        slope = slope * torch.as_tensor(weight, dtype=torch.float32, device=device)
+        self.accelerator.backward(mixture, gradient=slope)
+        self.accelerator.unscale_gradients()
+        for parameter, target in zip(self.shrunk, self.targets, strict=True):
+            if parameter.grad is not None:
+                distance = parameter.detach() - target
+                parameter.grad.add_(distance, alpha=2.0 * self.settings.shrinkage)
+
+    def _slope(self, y: Tensor, mixture: Tensor) -> Tensor:
+        """Derivative of the scaled loss in the mixture: (n, K).
+
+        The loss gets targets and predictions in their original unit and in double precision.
+        """
+        device, unit = mixture.device, self.settings.unit
+        if device.type == "mps":  # which has no double precision
+            device = torch.device("cpu")
+        targets, predictions = (unit * values.to(device).double() for values in (y, mixture))
+        slope = _derivative(self.data.loss, targets, predictions)
+        return (slope * (unit / self.settings.loss_scale)).to(mixture)
+
+    def _train_epoch(self, epoch: int, train: Rows) -> None:
+        settings = self.settings
+        torch.manual_seed(settings.seed + epoch)
+        self.network.train()
+        order = np.random.default_rng((settings.seed, epoch)).permutation(train)
+        # Batches of nearly equal size, so that none has a single row.
+        batches = np.array_split(order, -(-len(order) // settings.batch_size))
+        for k, rows in enumerate(batches):
+            rate = settings.rate(epoch * len(batches) + k, settings.n_epochs * len(batches))
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self.step(rows, len(batches))
+            self.optimizer.step()
+        if not all(bool(torch.isfinite(p).all()) for p in self.trained):
+            raise InvalidInputError(
+                "The parameters of TorchGate must stay finite; in epoch "
+                f"{epoch + 1}, with learning_rate={settings.learning_rate}, they did not. Lower "
+                "learning_rate, or look for inputs, targets or predictions that are very large."
+            )
+
+    def _risk(self, rows: Rows) -> float:
+        """Mean loss of these rows."""
+        data, batch_size = self.data, self.settings.batch_size
+        logits = logits_of(self.network, self.inputs, rows, batch_size, self.accelerator)
+        mixture = local_average(softmax(logits), data.P[rows])
+        return empirical_risk(data.loss, data.y[rows], mixture, data.sample_weight[rows])
+
+    def _save(self, checkpoint: Checkpoint | None, history: History) -> None:
+        if checkpoint is not None:
+            history.network = self.network.state_dict()
+            history.optimizer = self.optimizer.state_dict()
+            checkpoint.write(history)
+
+    def _resume(self, checkpoint: Checkpoint | None) -> History:
+        if checkpoint is None:
+            return History()
+        history = checkpoint.read()
+        if history.network:
+            self.network.load_state_dict(history.network)
+            self.optimizer.load_state_dict(history.optimizer)
+        return history
+
+
+def start_network(
+    module: nn.Module | MakeModule, inputs: Inputs, rows: Rows, weights: Array, seed: int
+) -> tuple[GateNetwork, nn.Linear]:
+    """Make a network that starts at the weights (M,), and return its output layer, too.
+
+    rows : a few rows, with which the output layer is found.
+    """
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        new = new_module(module, len(weights))
+        return start_at(new, inputs.batch(rows), len(rows), np.log(floored(weights)))
+
+
+def split(n: int, fraction: float, seed: int) -> tuple[Rows, Rows]:
+    """Split n rows into rows to train on and held-out rows; none are held out if too few.
+
+    >>> [len(rows) for rows in split(100, 0.2, seed=0)], len(split(20, 0.2, seed=0)[1])
+    ([80, 20], 0)
+    """
+    order = np.random.default_rng(seed).permutation(n)
+    n_held_out = int(fraction * n)
+    if n_held_out < MIN_HELD_OUT:
+        n_held_out = 0
+    return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
+
+
+def _to_device(inputs: Inputs, rows: Rows, accelerator: Accelerator) -> Tensor:
+    batch: Tensor = accelerate.utils.send_to_device(inputs.batch(rows), accelerator.device)
+    return batch
+
+
+def _derivative(loss: Loss, y: Tensor, mixture: Tensor) -> Tensor:
+    """Derivative of the loss at each row and output: (n, K).
+
+    A custom loss that only works with NumPy is evaluated there.
+    """
+    try:
+        slope = loss.derivative(y, mixture)  # type: ignore[arg-type]
+    except (TypeError, RuntimeError, AttributeError):
+        slope = loss.derivative(y.cpu().numpy(), mixture.cpu().numpy())
+    return torch.as_tensor(slope, dtype=mixture.dtype, device=mixture.device)
