@@ -634,7 +634,7 @@ def test_augmentation_of_ones_own():
 def test_networks_that_differ_in_a_layer_without_parameters_are_two():
     conv = torch.nn.Conv2d(3, 2, 3)
     specs = [
-        NetworkSpec.of(torch.nn.Sequential(conv, layer), mean=np.zeros(3))
+        NetworkSpec(torch.nn.Sequential(conv, layer), mean=np.zeros(3))
         for layer in (torch.nn.ReLU(), torch.nn.Tanh())
     ]
     one, two = (spec.fingerprint(with_parameters=True) for spec in specs)

@@ -33,7 +33,7 @@ pytest.importorskip("accelerate")
 from torch import nn  # noqa: E402
 
 from localma.gates.deep import training  # noqa: E402
-from localma.gates.deep.networks import Inputs, as_batch  # noqa: E402
+from localma.gates.deep.networks import Inputs, as_batch, start_network  # noqa: E402
 
 SQUARED = get_loss("squared_error")
 QUICK = {"n_epochs": 30, "learning_rate": 0.05, "random_state": 0}
@@ -75,13 +75,9 @@ def is_right(weights, X):
 
 
 class TestObjective:
-    def trainer(self, data, gate, weights, scale):
-        accelerator = training.make_accelerator(None, None)
-        network, output = training.start_network(gate.module, data.X, np.arange(2), weights, 0)
-        settings = training.Settings(
-            gate.shrinkage, gate.shrink_to, 1, 10**6, 0.1, "cosine", 1, 0, scale
-        )
-        return network, training.Trainer(network, output.bias, data, settings, accelerator)
+    def trainer(self, data, gate, weights):
+        network, output = start_network(gate.module, data.X, np.arange(2), weights, 0)
+        return network, training.Trainer(gate, network, output.bias, data, 0, 1.0)
 
     @pytest.mark.parametrize("loss", ["squared_error", "poisson", "absolute_error"])
     def test_gradient_is_that_of_the_fused_kernel(self, loss):
@@ -109,8 +105,9 @@ class TestObjective:
         )
 
         sample = replace(data, X=Inputs(X), sample_weight=weight / weight.sum())
-        gate = TorchGate(two_layers, shrinkage=shrinkage)
-        network, trainer = self.trainer(sample, gate, anchor, scale)
+        gate = TorchGate(two_layers, shrinkage=shrinkage, learning_rate=0.1)
+        gate.loss_scale_ = scale
+        network, trainer = self.trainer(sample, gate, anchor)
         layers = [network.module[0], network.module[2]]
         with torch.no_grad():
             for layer, (W, b) in zip(layers, shape.layers(moved), strict=True):
@@ -148,7 +145,7 @@ class TestObjective:
         X, _, _ = problem()
         inputs = Inputs(X)
         weights = np.array([0.7, 0.3])
-        network, _ = training.start_network(module, inputs, np.arange(2), weights, 0)
+        network, _ = start_network(module, inputs, np.arange(2), weights, 0)
         accelerator = training.make_accelerator(None, None)
         logits = training.logits_of(network, inputs, np.arange(len(X)), 50, accelerator)
         np.testing.assert_allclose(np.exp(logits), np.tile(floored(weights), (len(X), 1)), 1e-6)

@@ -127,10 +127,11 @@ def _size_of(image: Tensor) -> tuple[int, int]:
 
 
 def _raw_image(X: ImageSource, row: int) -> RawImage:
-    item = getattr(X, "iloc", X)[row]  # the index of a pandas series need not be 0, 1, ...
+    rows: ImageSource = getattr(X, "iloc", X)  # the index of a pandas series need not be 0, 1, ...
+    item = rows[row]
     if isinstance(item, tuple):
         return item[0]
-    if not isinstance(item, dict):
+    if not isinstance(item, Mapping):
         return item
     if "image" not in item and len(item) != 1:
         raise InvalidInputError(
@@ -161,12 +162,13 @@ def _as_tensor(image: RawImage, row: int) -> Tensor:
 def _between_zero_and_one(pixels: AnyArray, row: int) -> Float32:
     if pixels.dtype == np.uint8:
         return pixels.astype(np.float32) / np.float32(255.0)
-    if not np.issubdtype(pixels.dtype, np.floating):
+    if pixels.dtype.kind != "f":
         raise InvalidInputError(
             "Pixels must be uint8, or floating-point numbers between 0 and 1; row "
             f"{row} has {pixels.dtype}. Convert them: X.astype(np.uint8)."
         )
-    if not 0.0 <= np.min(pixels, initial=0.0) <= np.max(pixels, initial=0.0) <= 1.0:
+    lowest, highest = (float(bound(pixels, initial=0.0)) for bound in (np.min, np.max))
+    if not 0.0 <= lowest <= highest <= 1.0:
         raise InvalidInputError(
             "Pixels that are floating-point numbers must lie between 0 and 1; row "
             f"{row} ranges from {pixels.min():g} to {pixels.max():g}. Divide by 255, or pass uint8."

@@ -70,7 +70,7 @@ def _declare_operators() -> Library:
     """Declare the operators that torchvision describes when it is imported."""
     library: Library = import_module("torch").library.Library("torchvision", "DEF")
     for operator in OPERATORS:
-        library.define(operator + SIGNATURE)
+        library.define(operator + SIGNATURE)  # type: ignore[no-untyped-call]
     return library
 
 

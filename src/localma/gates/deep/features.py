@@ -42,14 +42,8 @@ MEMORY_BYTES = 2**30
 """Memory for the features of one network; the oldest features are dropped."""
 
 TRAINING_PARAMETERS = (
-    "n_epochs",
-    "batch_size",
-    "learning_rate",
-    "validation_fraction",
-    "patience",
-    "device",
-    "checkpoint",
-    "progress",
+    *("n_epochs", "batch_size", "learning_rate", "validation_fraction", "patience"),
+    *("device", "checkpoint", "progress"),
 )
 
 R = TypeVar("R")
@@ -371,8 +365,8 @@ class EncodedGate(Gate, Generic[R]):
         if features is None:
             shelf = None
             if folder is not None:
-                about = {"candidate": self._described(), "task": "features"}
-                shelf = Shelf(folder, fingerprint[:32], about, MAX_BYTES)
+                entry = {"candidate": self._described(), "task": "features"}
+                shelf = Shelf(folder, fingerprint[:32], entry, MAX_BYTES)
             features = FrozenFeatures(self._open_encoder(), shelf, self.batch_size, self.device)
             _opened[key] = features
         return features
@@ -396,7 +390,7 @@ class EncodedGate(Gate, Generic[R]):
         parameters = {name: getattr(self, name) for name in TRAINING_PARAMETERS}
         return TorchGate(module, shrink_to=shrink_to, **parameters | options)
 
-    def _inputs(self, rows: R) -> R | Array:
+    def _inputs(self, rows: R) -> Any:
         """Inputs of the inner gate: features (n, d) of a frozen network, or the rows themselves."""
         if not self.frozen:
             return rows
@@ -410,7 +404,7 @@ class EncodedGate(Gate, Generic[R]):
         parameters = self.get_params(deep=False)
         changes = {"shrinkage": job.shrinkage, "random_state": job.random_state}
         twin = type(self)(**parameters | changes)
-        vars(twin).update({k: v for k, v in vars(self).items() if k not in parameters})
+        twin.__dict__.update({k: v for k, v in vars(self).items() if k not in parameters})
         twin.inner_ = inner
         return twin
 

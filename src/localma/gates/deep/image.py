@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from numbers import Integral
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
@@ -101,6 +100,7 @@ def _rotated(images: Tensor, angles: Tensor) -> Tensor:
     return torch.nn.functional.grid_sample(images, grid, mode="bilinear", align_corners=False)
 
 
+@dataclass(eq=False, repr=False)  # parameters in scikit-learn's sense
 class ImageGate(EncodedGate["ImageRows"]):
     """Local weights ``w(x)`` of images x: trains a network on pixels, or uses frozen features.
 
@@ -186,52 +186,28 @@ class ImageGate(EncodedGate["ImageRows"]):
     code_parameters: ClassVar[tuple[str, ...]] = ("network",)
     path_parameters: ClassVar[tuple[str, ...]] = ("weights",)
 
-    def __init__(
-        self,
-        network: Network = "cnn",
-        *,
-        weights: str | PathLike[str] | None = None,
-        frozen: bool = False,
-        size: int | Sequence[int] | None = None,
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-        augment: bool | Augmentation = True,
-        candidates_on: CandidatesOn | None = None,
-        n_copies: int = 4,
-        head: Gate | None = None,
-        cache: str | PathLike[str] | None = None,
-        shrinkage: float = 0.003,
-        n_epochs: int = 30,
-        batch_size: int = 64,
-        learning_rate: float = 0.001,
-        validation_fraction: float = 0.1,
-        patience: int = 5,
-        device: str | None = None,
-        checkpoint: str | PathLike[str] | None = None,
-        progress: bool | None = None,
-        random_state: RandomState = None,
-    ) -> None:
-        self.network = network
-        self.weights = weights
-        self.frozen = frozen
-        self.size = size
-        self.mean = mean
-        self.std = std
-        self.augment = augment
-        self.candidates_on = candidates_on
-        self.n_copies = n_copies
-        self.head = head
-        self.cache = cache
-        self.shrinkage = shrinkage
-        self.n_epochs = n_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.device = device
-        self.checkpoint = checkpoint
-        self.progress = progress
-        self.random_state = random_state
+    network: Network = "cnn"
+    _: KW_ONLY
+    weights: str | PathLike[str] | None = None
+    frozen: bool = False
+    size: int | Sequence[int] | None = None
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+    augment: bool | Augmentation = True
+    candidates_on: CandidatesOn | None = None
+    n_copies: int = 4
+    head: Gate | None = None
+    cache: str | PathLike[str] | None = None
+    shrinkage: float = 0.003
+    n_epochs: int = 30
+    batch_size: int = 64
+    learning_rate: float = 0.001
+    validation_fraction: float = 0.1
+    patience: int = 5
+    device: str | None = None
+    checkpoint: str | PathLike[str] | None = None
+    progress: bool | None = None
+    random_state: RandomState = None
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return the fitted state for `restore`. A frozen network is not part of it."""
@@ -306,7 +282,9 @@ class ImageGate(EncodedGate["ImageRows"]):
         n, *outputs = shape
         for start in range(n, len(rows), self.batch_size):
             numbers = np.arange(start, min(start + self.batch_size, len(rows)))
-            pixels = np.stack([rows[number].numpy() for number in numbers]).transpose(0, 2, 3, 1)
+            pixels = np.stack([rows[int(number)].numpy() for number in numbers]).transpose(
+                0, 2, 3, 1
+            )
             images = np.round(255.0 * pixels).astype(np.uint8)
             P = np.asarray(self.candidates_on(images, numbers % n), dtype=np.float64)
             expected = (len(numbers), *outputs)
@@ -371,7 +349,7 @@ class ImageGate(EncodedGate["ImageRows"]):
     def _spec(self) -> NetworkSpec:
         from localma.gates.deep.image_networks import NetworkSpec
 
-        return NetworkSpec.of(self.network, self.weights, self.mean, self.std)
+        return NetworkSpec(self.network, self.weights, self.mean, self.std)
 
     def _augmentation(self) -> Augmentation | None:
         if isinstance(self.augment, Augmentation):
@@ -410,6 +388,5 @@ def _are_three(values: Sequence[float]) -> bool:
 def _height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | None:
     if size is None:
         return None
-    if isinstance(size, Integral):
-        size = (size, size)
-    return int(size[0]), int(size[1])
+    height, width = size if isinstance(size, Sequence | np.ndarray) else (size, size)
+    return int(height), int(width)

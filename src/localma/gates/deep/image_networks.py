@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from os import PathLike
 from textwrap import shorten
@@ -22,41 +23,23 @@ from localma.storage.fingerprints import fingerprint
 HALF = (0.5, 0.5, 0.5)
 
 
-class SmallCNN(nn.Module):
-    """Three convolutions and two dense layers: images (n, 3, h, w) to (n, outputs).
+def small_cnn() -> nn.Sequential:
+    """Make the network "cnn": three convolutions and a dense layer, images to 128 features.
 
-    It has no batch normalization: the output for an image does not depend on other images, and rows
-    without weight have no influence on training. Half of the inputs of the dense layer are dropped
-    at random in training.
+    It has no batch normalization: the features of an image do not depend on other images, and rows
+    without weight have no influence on training.
 
-    Parameters
-    ----------
-    n_outputs : int
-
-    Examples
-    --------
-    >>> import torch
-    >>> SmallCNN(4)(torch.zeros(2, 3, 32, 32)).shape
-    torch.Size([2, 4])
+    >>> small_cnn()(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 128])
     """
-
-    def __init__(self, n_outputs: int) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        for before, after in ((3, 32), (32, 64), (64, 64)):
-            # Pooling before ReLU gives the same result, on a quarter of the pixels.
-            layers.append(nn.Conv2d(before, after, 3, padding=1))
-            layers += [nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()]
-        # Four by four cells, whatever the size of the image.
-        layers += [nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Dropout(0.5)]
-        layers += [nn.Linear(64 * 16, 128), nn.ReLU()]
-        self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(128, n_outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, 3, h, w) -> (n, outputs)."""
-        logits: Tensor = self.head(self.body(x))
-        return logits
+    layers: list[nn.Module] = []
+    for before, after in ((3, 32), (32, 64), (64, 64)):
+        # Pooling before ReLU gives the same result, on a quarter of the pixels.
+        layers.append(nn.Conv2d(before, after, 3, padding=1))
+        layers += [nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()]
+    # Four by four cells, whatever the size of the image.
+    layers += [nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Dropout(0.5)]
+    return nn.Sequential(*layers, nn.Linear(64 * 16, 128), nn.ReLU())
 
 
 class PixelNetwork(nn.Module):
@@ -106,42 +89,31 @@ class PixelNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """A network, its weights file, and how its pixels are standardized.
-
-    network : "cnn", a name of timm, a module from images to features (n, d) or (n, d, h, w), or a
-    function that makes one; backbone : the architecture of that name, None for other networks.
-    """
+    """A network, its weights file, and the mean and scale of its pixels, as in `ImageGate`."""
 
     network: Network
-    weights: str | PathLike[str] | None
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    backbone: Backbone | None
+    weights: str | PathLike[str] | None = None
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
 
-    @classmethod
-    def of(
-        cls,
-        network: Network,
-        weights: str | PathLike[str] | None = None,
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-    ) -> NetworkSpec:
-        """Standardize as the architecture expects it, unless `mean` and `std` are given."""
-        backbone = None
-        defaults = HALF, HALF
-        if isinstance(network, str) and network != "cnn":
-            backbone = find_backbone(network)
-            defaults = backbone.mean, backbone.std
-        pixels = (
-            tuple(map(float, default if values is None else values))
-            for values, default in zip((mean, std), defaults, strict=True)
-        )
-        return cls(network, weights, *pixels, backbone)
+    @cached_property
+    def backbone(self) -> Backbone | None:
+        """The architecture of timm; None for other networks."""
+        if isinstance(self.network, str) and self.network != "cnn":
+            return find_backbone(self.network)
+        return None
 
     @property
     def size(self) -> int | None:
         """Height and width for which the network was designed; None if it accepts any."""
-        return self.backbone and self.backbone.size
+        return getattr(self.backbone, "size", None)
+
+    @property
+    def pixels(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and scale by which pixels are standardized."""
+        mean = getattr(self.backbone, "mean", HALF) if self.mean is None else self.mean
+        std = getattr(self.backbone, "std", HALF) if self.std is None else self.std
+        return tuple(map(float, mean)), tuple(map(float, std))
 
     def features(self) -> PixelNetwork:
         """Make the network without a last layer, to features."""
@@ -156,13 +128,10 @@ class NetworkSpec:
         start: bool,
     ) -> PixelNetwork:
         """Make the network with a new last layer; with `start`, at the weights of the file."""
-        if self.network == "cnn":
-            cnn = SmallCNN(n_outputs)
-            return self._on_pixels(cnn.body, cnn.head, augmentation)
         body = self._body(self.weights if start else None)
         network = self._on_pixels(body, nn.Identity()).eval()
         device = "cpu"
-        if not start and self.backbone is not None:
+        if not start and isinstance(self.network, str):
             # A size in a file that somebody else made may be huge. Here it takes no memory.
             device, network = "meta", copy.deepcopy(network).to("meta")
         try:
@@ -178,7 +147,7 @@ class NetworkSpec:
 
     def fingerprint(self, *, with_parameters: bool) -> str:
         """Digest of how images are read, optionally with the parameters of the network."""
-        lines = [self._description(), repr(self.mean), repr(self.std)]
+        lines = [self._description(), *map(repr, self.pixels)]
         if with_parameters and self.weights is not None:
             lines.append(fingerprint(weights_file(self.weights)))
         elif with_parameters:
@@ -189,7 +158,7 @@ class NetworkSpec:
         self, body: nn.Module, head: nn.Module, augmentation: Augmentation | None = None
     ) -> PixelNetwork:
         is_named = isinstance(self.network, str)
-        return PixelNetwork(body, head, self.mean, self.std, augmentation, channels_last=is_named)
+        return PixelNetwork(body, head, *self.pixels, augmentation, channels_last=is_named)
 
     def _description(self) -> str:
         if isinstance(self.network, str):
@@ -204,7 +173,8 @@ class NetworkSpec:
             return self.backbone.features(weights)
         if isinstance(self.network, nn.Module):
             return copy.deepcopy(self.network)
-        assert not isinstance(self.network, str)
+        if isinstance(self.network, str):
+            return small_cnn()
         body = self.network()
         if not isinstance(body, nn.Module):
             raise InvalidInputError(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from localma._types import AnyArray, Array, Rows
 from localma.errors import FileFormatError, InvalidInputError
+from localma.gates._anchor import floored
 from localma.gates.deep.torch_ import Collate, MakeModule, Preprocess, RowSource
 
 Batch: TypeAlias = "Tensor | list[str] | list[bytes] | dict[str, Batch] | tuple[Batch, ...]"
@@ -122,7 +123,7 @@ def _bytes(batch: Batch) -> bytes:
         return f"{tuple(batch.shape)}".encode() + batch.cpu().contiguous().numpy().tobytes()
     if isinstance(batch, Mapping):
         return b"".join(str(name).encode() + _bytes(value) for name, value in batch.items())
-    if isinstance(batch, list | tuple):
+    if isinstance(batch, tuple):
         return b"".join(_bytes(value) for value in batch)
     return repr(batch).encode()
 
@@ -133,15 +134,17 @@ def _bytes(batch: Batch) -> bytes:
 class GateNetwork(nn.Module):
     """Logits ``log w_global + d(x)``: a batch of n rows -> (n, M), in float32.
 
-    `module` is d. `head` is a linear layer on top of it, if d cannot start at zero without it.
+    `module` is d. `head` is a linear layer on top of it, if d cannot start at zero without it. The
+    global weights (M,) are moved a little towards equal ones, so that their logarithms are finite.
     """
 
     log_weights: Tensor
 
-    def __init__(self, module: nn.Module, log_weights: Array) -> None:
+    def __init__(self, module: nn.Module, global_weights: Array) -> None:
         super().__init__()
         self.module = module
         self.head: nn.Linear | None = None
+        log_weights = np.log(floored(global_weights))
         self.register_buffer("log_weights", torch.as_tensor(log_weights, dtype=torch.float32))
 
     def add_head(self) -> nn.Linear:
@@ -239,16 +242,19 @@ def new_module(module: nn.Module | MakeModule, n_candidates: int) -> nn.Module:
     return new
 
 
-def start_at(
-    module: nn.Module, batch: Batch, n: int, log_weights: Array
+def start_network(
+    module: nn.Module | MakeModule, inputs: Inputs, rows: Rows, weights: Array, seed: int
 ) -> tuple[GateNetwork, nn.Linear]:
-    """Turn a module into a gate with constant weights; also return its output layer.
+    """Make a network whose weights are constant, (M,); also return its output layer.
 
-    batch : n rows, on which the output layer is found; log_weights : (M,) logarithms of weights.
+    rows : a few rows, with which the output layer is found.
     """
-    output = _zero_output_layer(module.eval(), batch, n, len(log_weights))
-    network = GateNetwork(module, log_weights)
-    return network, output or network.add_head()
+    n, M = len(rows), len(weights)
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        network = GateNetwork(new_module(module, M).eval(), weights)
+        output = _zero_output_layer(network.module, inputs.batch(rows), n, M)
+        return network, output or network.add_head()
 
 
 def _zero_output_layer(
@@ -281,7 +287,7 @@ def _last_linear(module: nn.Module, batch: Batch, n: int, n_candidates: int) -> 
     finally:
         for hook in hooks:
             hook.remove()
-    return (layers or [None])[-1]
+    return layers[-1] if layers else None
 
 
 def _set_to_zero(layer: nn.Linear) -> None:

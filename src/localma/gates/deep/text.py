@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 POOLINGS = ("mean", "cls")
 
 
+@dataclass(eq=False, repr=False)  # parameters in scikit-learn's sense
 class TextGate(EncodedGate[list[str]]):
     """Local weights ``w(x)`` of texts x: an encoder, fine-tuned as in the paper or frozen.
 
@@ -76,42 +78,23 @@ class TextGate(EncodedGate[list[str]]):
 
     path_parameters: ClassVar[tuple[str, ...]] = ("encoder",)
 
-    def __init__(
-        self,
-        encoder: str | PathLike[str],
-        *,
-        frozen: bool = False,
-        pooling: str = "mean",
-        max_length: int = 128,
-        head: Gate | None = None,
-        cache: str | PathLike[str] | None = None,
-        shrinkage: float = 0.003,
-        n_epochs: int = 5,
-        batch_size: int = 32,
-        learning_rate: float = 5e-5,
-        validation_fraction: float = 0.1,
-        patience: int = 2,
-        device: str | None = None,
-        checkpoint: str | PathLike[str] | None = None,
-        progress: bool | None = None,
-        random_state: RandomState = None,
-    ) -> None:
-        self.encoder = encoder
-        self.frozen = frozen
-        self.pooling = pooling
-        self.max_length = max_length
-        self.head = head
-        self.cache = cache
-        self.shrinkage = shrinkage
-        self.n_epochs = n_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.device = device
-        self.checkpoint = checkpoint
-        self.progress = progress
-        self.random_state = random_state
+    encoder: str | PathLike[str]
+    _: KW_ONLY
+    frozen: bool = False
+    pooling: str = "mean"
+    max_length: int = 128
+    head: Gate | None = None
+    cache: str | PathLike[str] | None = None
+    shrinkage: float = 0.003
+    n_epochs: int = 5
+    batch_size: int = 32
+    learning_rate: float = 5e-5
+    validation_fraction: float = 0.1
+    patience: int = 2
+    device: str | None = None
+    checkpoint: str | PathLike[str] | None = None
+    progress: bool | None = None
+    random_state: RandomState = None
 
     def _check_parameters(self) -> None:
         optional("torch", extra="torch")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 
@@ -15,7 +15,7 @@ from localma._optional import optional
 from localma._types import AnyArray, Array, RandomState, Rows
 from localma.equations import softmax
 from localma.folds import Fold
-from localma.gates._anchor import anchor_and_scale, floored
+from localma.gates._anchor import anchor_and_scale
 from localma.gates._chunks import unit_of
 from localma.gates.base import (
     ArrayTypes,
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from localma.gates.deep.networks import GateNetwork
     from localma.gates.deep.training import Checkpoint, Trainer
 
-MakeModule: TypeAlias = "Callable[[int], nn.Module] | Callable[[], nn.Module]"
+MakeModule: TypeAlias = "Callable[..., nn.Module]"
+"""A function of the number of candidates, or of nothing."""
 Preprocess: TypeAlias = Callable[[Any], Any]
 """A row of X -> the row as `collate` takes it."""
 Collate: TypeAlias = Callable[[list[Any]], Any]
@@ -52,8 +53,14 @@ class RowSource(Protocol):
 
 _PARAMETERS = "parameters."
 _ORDERED_ROWS = 1024
+_TRAINING = (
+    *("shrinkage", "shrink_to", "n_epochs", "batch_size", "learning_rate", "schedule"),
+    *("patience", "mixed_precision", "loss_scale_"),
+)
+"""Attributes of a gate that determine its training."""
 
 
+@dataclass(eq=False, repr=False)  # parameters in scikit-learn's sense
 class TorchGate(Gate):
     """Local weights from any PyTorch module: ``w(x) = softmax(log w_global + d(x))``.
 
@@ -158,43 +165,26 @@ class TorchGate(Gate):
     code_parameters: ClassVar[tuple[str, ...]] = ("module", "collate", "preprocess")
     unsaved_parameters: ClassVar[tuple[str, ...]] = (*Gate.unsaved_parameters, "checkpoint")
 
-    def __init__(
-        self,
-        module: nn.Module | MakeModule,
-        *,
-        shrinkage: float = 0.003,
-        shrink_to: str = "zero",
-        n_epochs: int = 100,
-        batch_size: int = 64,
-        learning_rate: float = 0.001,
-        schedule: str = "cosine",
-        validation_fraction: float = 0.1,
-        patience: int = 10,
-        device: str | None = None,
-        mixed_precision: str | None = None,
-        checkpoint: str | PathLike[str] | None = None,
-        collate: Collate | None = None,
-        preprocess: Preprocess | None = None,
-        progress: bool | None = None,
-        random_state: RandomState = None,
-    ) -> None:
+    module: nn.Module | MakeModule
+    _: KW_ONLY
+    shrinkage: float = 0.003
+    shrink_to: str = "zero"
+    n_epochs: int = 100
+    batch_size: int = 64
+    learning_rate: float = 0.001
+    schedule: str = "cosine"
+    validation_fraction: float = 0.1
+    patience: int = 10
+    device: str | None = None
+    mixed_precision: str | None = None
+    checkpoint: str | PathLike[str] | None = None
+    collate: Collate | None = None
+    preprocess: Preprocess | None = None
+    progress: bool | None = None
+    random_state: RandomState = None
+
+    def __post_init__(self) -> None:
         optional("torch", extra="torch")
-        self.module = module
-        self.shrinkage = shrinkage
-        self.shrink_to = shrink_to
-        self.n_epochs = n_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.device = device
-        self.mixed_precision = mixed_precision
-        self.checkpoint = checkpoint
-        self.collate = collate
-        self.preprocess = preprocess
-        self.progress = progress
-        self.random_state = random_state
 
     @property
     def raw_inputs(self) -> bool:
@@ -288,44 +278,31 @@ class TorchGate(Gate):
         from localma.gates.deep.networks import GateNetwork, new_module
 
         module = new_module(self.module, len(self.global_weights_))
-        network = GateNetwork(module, np.log(floored(self.global_weights_)))
+        network = GateNetwork(module, self.global_weights_)
         if any(name.startswith("head.") for name in parameters):
             network.add_head()
         network.restore(parameters)
         return network
 
     def _train(self, data: Labelled, share: Array) -> None:
-        from localma.gates.deep import training
-        from localma.gates.deep.networks import Inputs
+        from localma.gates.deep.networks import Inputs, start_network
+        from localma.gates.deep.training import Trainer, split
 
         seed = self._seed()
         order = _order(data.X, data.P, data.y, share)
-        splits = training.split(len(order), self.validation_fraction, seed)
+        splits = split(len(order), self.validation_fraction, seed)
         train, held_out = (order[positions] for positions in splits)
         inputs = Inputs(data.X, self.preprocess, self.collate)
         # The loss is a mean over the rows that train, or shrinkage would grow with those held out.
         sample = replace(data, X=inputs, sample_weight=share / share[train].sum())
-        accelerator = training.make_accelerator(self.device, self.mixed_precision)
-        network, output = training.start_network(
-            self.module, inputs, train[:2], self.global_weights_, seed
-        )
+        network, output = start_network(self.module, inputs, train[:2], self.global_weights_, seed)
         self.input_shape_ = inputs.shape(train[:1])
-        settings = training.Settings(
-            shrinkage=self.shrinkage,
-            shrink_to=self.shrink_to,
-            n_epochs=self.n_epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            schedule=self.schedule,
-            patience=self.patience,
-            seed=seed,
-            loss_scale=self.loss_scale_,
-            unit=unit_of(data.P[order], data.y[order], data.loss.location),
-        )
-        trainer = training.Trainer(network, output.bias, sample, settings, accelerator)
+        unit = unit_of(data.P[order], data.y[order], data.loss.location)
+        trainer = Trainer(self, network, output.bias, sample, seed, unit)
         checkpoint = self._checkpoint(trainer, network, train, held_out)
         history = trainer.fit(train, held_out, checkpoint, self.progress)
-        self.network_ = accelerator.unwrap_model(trainer.network, keep_fp32_wrapper=False).cpu()
+        unwrap = trainer.accelerator.unwrap_model
+        self.network_ = unwrap(trainer.network, keep_fp32_wrapper=False).cpu()
         self.n_epochs_, self.risks_ = history.best_epoch, history.risks
 
     def _checkpoint(
@@ -338,9 +315,9 @@ class TorchGate(Gate):
 
         data, start = trainer.data, network.arrays()
         settings = {
-            **vars(trainer.settings),
+            **{name: getattr(self, name) for name in _TRAINING},
+            "seed": trainer.seed,
             "loss": repr(data.loss),
-            "precision": self.mixed_precision,
             "network": repr(network),
             "names": list(start),
         }
@@ -348,7 +325,7 @@ class TorchGate(Gate):
         slopes = data.loss.derivative(data.y[:64], data.P[:64].mean(axis=1))
         inputs = np.frombuffer(trainer.inputs.bytes_of(train[:16]), dtype=np.uint8)
         arrays = [data.P, data.y, data.sample_weight, self.global_weights_, train, held_out]
-        return Checkpoint.of(self.checkpoint, settings, [*arrays, *start.values(), slopes, inputs])
+        return Checkpoint(self.checkpoint, settings, [*arrays, *start.values(), slopes, inputs])
 
     def _seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):

@@ -21,51 +21,24 @@ from torch import Tensor, nn
 from torch.optim.optimizer import StateDict
 
 from localma._optional import optional
-from localma._types import AnyArray, Array, Float64, Rows
+from localma._types import AnyArray, Float64, Rows
 from localma.equations import empirical_risk, local_average, softmax
 from localma.errors import FileFormatError, InvalidInputError
-from localma.gates._anchor import floored
 from localma.gates._chunks import off_target
-from localma.gates.deep.networks import GateNetwork, Inputs, check_finite, new_module, start_at
-from localma.gates.deep.torch_ import MakeModule
+from localma.gates.deep.networks import FAILURES, GateNetwork, Inputs, check_finite
 from localma.gates.labelled import Labelled
-from localma.losses import Loss
 from localma.progress import bar
 from localma.storage.whole_files import write_whole
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+    from localma.gates.deep.torch_ import TorchGate
+
 accelerate = optional("accelerate", extra="torch")
 
 MIN_HELD_OUT = 10
 """Fewer rows than this do not tell a good epoch from a bad one."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a network is trained; see the parameters of `TorchGate`.
-
-    loss_scale : the number ``c`` that the loss is divided by.
-    unit : the unit in which P and y reach the network, so that they fit single precision.
-    """
-
-    shrinkage: float
-    shrink_to: str
-    n_epochs: int
-    batch_size: int
-    learning_rate: float
-    schedule: str
-    patience: int
-    seed: int
-    loss_scale: float
-    unit: float = 1.0
-
-    def rate(self, step: int, n_steps: int) -> float:
-        """Learning rate of a step, as in `MLPGate`."""
-        if self.schedule == "constant":
-            return self.learning_rate
-        return float(self.learning_rate * (1.0 + np.cos(np.pi * step / n_steps)) / 2.0)
 
 
 @dataclass
@@ -92,32 +65,25 @@ class History:
             self.best_epoch = self.epoch
             self.best = {name: value.clone() for name, value in network.state_dict().items()}
 
-    def is_over(self, settings: Settings) -> bool:
-        """Whether all epochs are done, or the risk has not improved for too long."""
-        is_stale = bool(self.risks) and self.epoch - self.best_epoch >= settings.patience
-        return is_stale or self.epoch >= settings.n_epochs
 
-
-@dataclass(frozen=True)
 class Checkpoint:
-    """A file with the state of a training, so that a process that was killed can continue."""
+    """A file with the state of a training, so that a process that was killed can continue.
 
-    path: Path
+    It is named after everything that determines the training: settings and arrays.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         folder: str | PathLike[str],
         settings: Mapping[str, str | float | list[str] | None],
         arrays: Iterable[AnyArray],
-    ) -> Checkpoint:
-        """Name a file in a folder after everything that determines the training."""
+    ) -> None:
         digest = sha256(repr(sorted(settings.items())).encode())
         for array in arrays:
             digest.update(f"{array.shape} {array.dtype}".encode())
             digest.update(np.ascontiguousarray(array).tobytes())
         Path(folder).mkdir(parents=True, exist_ok=True)
-        return cls(Path(folder) / f"{digest.hexdigest()[:24]}.pt")
+        self.path = Path(folder) / f"{digest.hexdigest()[:24]}.pt"
 
     def write(self, history: History) -> None:
         """Replace the file in one step."""
@@ -131,14 +97,7 @@ class Checkpoint:
             return History()
         try:
             return History(**torch.load(self.path, map_location="cpu", weights_only=True))
-        except (
-            RuntimeError,
-            pickle.UnpicklingError,
-            EOFError,
-            ValueError,
-            TypeError,
-            OSError,
-        ) as error:
+        except (*FAILURES, pickle.UnpicklingError, EOFError) as error:
             raise FileFormatError(
                 f"The checkpoint {self.path} cannot be read ({error}). Delete it to start the "
                 "training again."
@@ -192,25 +151,30 @@ class Trainer:
 
     Parameters
     ----------
+    gate : TorchGate
+        The gate to train, which has the settings and the scale of the loss.
     network : GateNetwork
     output_bias : torch.nn.Parameter or None
         The parameter that is not shrunk.
     data : Labelled
         The sample. X is an `Inputs`, and the sample weights of the rows to train on sum to one.
-    settings : Settings
-    accelerator : accelerate.Accelerator
+    seed : int
+    unit : float
+        The unit in which P and y reach the network, so that they fit single precision.
     """
 
     def __init__(
         self,
+        gate: TorchGate,
         network: GateNetwork,
         output_bias: nn.Parameter | None,
         data: Labelled,
-        settings: Settings,
-        accelerator: Accelerator,
+        seed: int,
+        unit: float,
     ) -> None:
-        self.data, self.settings, self.accelerator = data, settings, accelerator
+        self.gate, self.data, self.seed, self.unit = gate, data, seed, unit
         self.inputs: Inputs = data.X
+        self.accelerator = make_accelerator(gate.device, gate.mixed_precision)
         self.trained = [p for p in network.parameters() if p.requires_grad]
         if not self.trained:
             raise InvalidInputError(
@@ -218,25 +182,25 @@ class Trainer:
                 "Set requires_grad for its last layer at least."
             )
         self.shrunk = [p for p in self.trained if p is not output_bias]
-        optimizer = torch.optim.Adam(self.trained, lr=settings.learning_rate)
-        self.network = accelerator.prepare(network)
+        self.network = self.accelerator.prepare(network)
+        self.optimizer = torch.optim.Adam(self.trained, lr=gate.learning_rate)
         # The optimizer of accelerate takes up to a third of the time of a step of a small network,
         # and only the loss scaling of half precision needs it.
-        scaled = accelerator.scaler is not None
-        self.optimizer = accelerator.prepare(optimizer) if scaled else optimizer
+        if self.accelerator.scaler is not None:
+            self.optimizer = self.accelerator.prepare(self.optimizer)
         self.targets = [torch.zeros(()) for _ in self.shrunk]
-        if settings.shrink_to == "start":
+        if gate.shrink_to == "start":
             self.targets = [p.detach().clone() for p in self.shrunk]
 
     def fit(
         self, train: Rows, held_out: Rows, checkpoint: Checkpoint | None, progress: bool | None
     ) -> History:
-        """Train, and leave the best parameters in the network, or the last if no row is held out."""
+        """Train until the end, and leave the best parameters in the network."""
         history = self._resume(checkpoint)
         if not history.risks and len(held_out):
             history.record(self._risk(held_out), self.network)
         with (
-            bar("Training the gate", self.settings.n_epochs, progress=progress) as advance,
+            bar("Training the gate", self.gate.n_epochs, progress=progress) as advance,
             torch.random.fork_rng(devices=()),
         ):
             advance(history.epoch)
@@ -245,7 +209,7 @@ class Trainer:
                 history.epoch += 1
                 if len(held_out):
                     history.record(self._risk(held_out), self.network)
-                history.finished = history.is_over(self.settings)
+                history.finished = self._is_over(history)
                 self._save(checkpoint, history)
                 advance(1)
         if history.best:
@@ -261,7 +225,7 @@ class Trainer:
         logits = self.network(_to_device(self.inputs, rows, self.accelerator), len(rows))
         P, y = (
             torch.as_tensor(
-                off_target(values[rows], data.y[rows], data.loss.location) / self.settings.unit,
+                off_target(values[rows], data.y[rows], data.loss.location) / self.unit,
                 dtype=torch.float32,
                 device=device,
             )
@@ -276,43 +240,59 @@ class Trainer:
         for parameter, target in zip(self.shrunk, self.targets, strict=True):
             if parameter.grad is not None:
                 distance = parameter.detach() - target
-                parameter.grad.add_(distance, alpha=2.0 * self.settings.shrinkage)
+                parameter.grad.add_(distance, alpha=2.0 * self.gate.shrinkage)
 
     def _slope(self, y: Tensor, mixture: Tensor) -> Tensor:
         """Derivative of the scaled loss in the mixture: (n, K).
 
-        The loss gets targets and predictions in their original unit and in double precision.
+        The loss gets targets and predictions in their original unit and in double precision. A
+        custom loss that only works with NumPy gets arrays.
         """
-        device, unit = mixture.device, self.settings.unit
+        device, loss = mixture.device, self.data.loss
         if device.type == "mps":  # which has no double precision
             device = torch.device("cpu")
-        targets, predictions = (unit * values.to(device).double() for values in (y, mixture))
-        slope = _derivative(self.data.loss, targets, predictions)
-        return (slope * (unit / self.settings.loss_scale)).to(mixture)
+        targets, predictions = (self.unit * values.to(device).double() for values in (y, mixture))
+        try:
+            slope = loss.derivative(targets, predictions)  # type: ignore[arg-type]
+        except (TypeError, RuntimeError, AttributeError):
+            slope = loss.derivative(targets.cpu().numpy(), predictions.cpu().numpy())
+        slopes = torch.as_tensor(slope, dtype=torch.float64, device=device)
+        return (slopes * (self.unit / self.gate.loss_scale_)).to(mixture)
 
     def _train_epoch(self, epoch: int, train: Rows) -> None:
-        settings = self.settings
-        torch.manual_seed(settings.seed + epoch)
+        torch.manual_seed(self.seed + epoch)
         self.network.train()
-        order = np.random.default_rng((settings.seed, epoch)).permutation(train)
+        order = np.random.default_rng((self.seed, epoch)).permutation(train)
         # Batches of nearly equal size, so that none has a single row.
-        batches = np.array_split(order, -(-len(order) // settings.batch_size))
+        batches = np.array_split(order, -(-len(order) // self.gate.batch_size))
         for k, rows in enumerate(batches):
-            rate = settings.rate(epoch * len(batches) + k, settings.n_epochs * len(batches))
+            step, n_steps = epoch * len(batches) + k, self.gate.n_epochs * len(batches)
             for group in self.optimizer.param_groups:
-                group["lr"] = rate
+                group["lr"] = self._learning_rate(step, n_steps)
             self.step(rows, len(batches))
             self.optimizer.step()
         if not all(bool(torch.isfinite(p).all()) for p in self.trained):
             raise InvalidInputError(
                 "The parameters of TorchGate must stay finite; in epoch "
-                f"{epoch + 1}, with learning_rate={settings.learning_rate}, they did not. Lower "
+                f"{epoch + 1}, with learning_rate={self.gate.learning_rate}, they did not. Lower "
                 "learning_rate, or look for inputs, targets or predictions that are very large."
             )
 
+    def _learning_rate(self, step: int, n_steps: int) -> float:
+        """Learning rate of a step, as in `MLPGate`."""
+        if self.gate.schedule == "constant":
+            return self.gate.learning_rate
+        return float(self.gate.learning_rate * (1.0 + np.cos(np.pi * step / n_steps)) / 2.0)
+
+    def _is_over(self, history: History) -> bool:
+        """Whether all epochs are done, or the risk has not improved for too long."""
+        n_stale = history.epoch - history.best_epoch
+        is_stale = bool(history.risks) and n_stale >= self.gate.patience
+        return is_stale or history.epoch >= self.gate.n_epochs
+
     def _risk(self, rows: Rows) -> float:
         """Mean loss of these rows."""
-        data, batch_size = self.data, self.settings.batch_size
+        data, batch_size = self.data, self.gate.batch_size
         logits = logits_of(self.network, self.inputs, rows, batch_size, self.accelerator)
         mixture = local_average(softmax(logits), data.P[rows])
         return empirical_risk(data.loss, data.y[rows], mixture, data.sample_weight[rows])
@@ -333,19 +313,6 @@ class Trainer:
         return history
 
 
-def start_network(
-    module: nn.Module | MakeModule, inputs: Inputs, rows: Rows, weights: Array, seed: int
-) -> tuple[GateNetwork, nn.Linear]:
-    """Make a network that starts at the weights (M,), and return its output layer, too.
-
-    rows : a few rows, with which the output layer is found.
-    """
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(seed)
-        new = new_module(module, len(weights))
-        return start_at(new, inputs.batch(rows), len(rows), np.log(floored(weights)))
-
-
 def split(n: int, fraction: float, seed: int) -> tuple[Rows, Rows]:
     """Split n rows into rows to train on and held-out rows; none are held out if too few.
 
@@ -362,15 +329,3 @@ def split(n: int, fraction: float, seed: int) -> tuple[Rows, Rows]:
 def _to_device(inputs: Inputs, rows: Rows, accelerator: Accelerator) -> Tensor:
     batch: Tensor = accelerate.utils.send_to_device(inputs.batch(rows), accelerator.device)
     return batch
-
-
-def _derivative(loss: Loss, y: Tensor, mixture: Tensor) -> Tensor:
-    """Derivative of the loss at each row and output: (n, K).
-
-    A custom loss that only works with NumPy is evaluated there.
-    """
-    try:
-        slope = loss.derivative(y, mixture)  # type: ignore[arg-type]
-    except (TypeError, RuntimeError, AttributeError):
-        slope = loss.derivative(y.cpu().numpy(), mixture.cpu().numpy())
-    return torch.as_tensor(slope, dtype=mixture.dtype, device=mixture.device)
