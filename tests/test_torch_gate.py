@@ -424,8 +424,14 @@ class TestInputs:
     @pytest.mark.parametrize(
         ("module", "words"),
         [
-            (nn.Linear(3, 5), r"there are 2 candidates, and it returned 5 logits"),
-            (nn.Sequential(nn.Linear(3, 2), nn.Flatten(0)), r"here \(2, 2\); received a Tensor of"),
+            (
+                nn.Linear(3, 5),
+                r"2 candidates the shape \(2, 2\); received a Tensor of shape \(2, 5\)",
+            ),
+            (
+                nn.Sequential(nn.Linear(3, 2), nn.Flatten(0)),
+                r"shape \(2, 2\); received a Tensor of shape \(4,\)",
+            ),
             (lambda: nn.Linear(4, 2), r"failed on a Tensor of shape \(2, 3\) and torch.float32"),
             (lambda: "no module", r"must return a torch.nn.Module; it returned a str"),
             (None, r"must be a torch.nn.Module, or a function that makes one; received None"),

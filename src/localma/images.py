@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 RawImage: TypeAlias = "str | PathLike[str] | AnyArray | Tensor | Image"
 """One image as users have it: a path, pixels, or a PIL image."""
 
+RawRecord: TypeAlias = "Mapping[str, RawImage] | tuple[RawImage, ...]"
 CHANNELS = (1, 3, 4)
 """Grey, RGB, RGBA."""
 
@@ -33,9 +34,7 @@ CHANNELS = (1, 3, 4)
 class ImageSource(Protocol):
     """Rows of images: an array, a list, a series or a data set."""
 
-    def __getitem__(
-        self, row: int, /
-    ) -> RawImage | Mapping[str, RawImage] | tuple[RawImage, ...]: ...
+    def __getitem__(self, row: int, /) -> RawImage | RawRecord: ...
 
 
 class ImageRows:

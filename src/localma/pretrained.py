@@ -200,10 +200,7 @@ class Backbone:
 
     def make(self, n_classes: int = IMAGENET_CLASSES) -> nn.Module:
         """Make the network with random parameters: images (n, 3, h, w) -> logits (n, classes)."""
-        network: nn.Module = import_timm().create_model(
-            self.name, pretrained=False, num_classes=n_classes
-        )
-        return network
+        return import_timm().create_model(self.name, pretrained=False, num_classes=n_classes)
 
     def load(self, weights: str | PathLike[str]) -> nn.Module:
         """Make the network with the parameters and the number of classes of a weights file."""

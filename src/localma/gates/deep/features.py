@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -53,9 +54,8 @@ ReadRows = TypeVar("ReadRows", contravariant=True)
 class Encoder(Protocol[ReadRows]):
     """A network, and how rows become its input."""
 
-    @property
-    def network(self) -> nn.Module:
-        """The network, from the tensors of `batch` to features (rows, d)."""
+    network: nn.Module
+    """From the tensors of `batch` to features (rows, d)."""
 
     def digests(self, X: ReadRows) -> list[bytes]:
         """Digest of the content of each row, 16 bytes."""
@@ -135,6 +135,7 @@ def _keys(digests: Sequence[bytes]) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join(digests), dtype=np.uint64).reshape(len(digests), 2)
 
 
+@dataclass(eq=False)
 class FrozenFeatures(Generic[R]):
     """The features of rows under a network that is not trained: X -> (n, d).
 
@@ -150,13 +151,13 @@ class FrozenFeatures(Generic[R]):
         As in `TorchGate`.
     """
 
-    def __init__(
-        self, encoder: Encoder[R], shelf: Shelf | None, batch_size: int, device: str | None
-    ) -> None:
-        self.encoder = encoder
-        self.cache = FeatureCache(shelf)
-        self.batch_size = batch_size
-        self.device = device
+    encoder: Encoder[R]
+    shelf: Shelf | None
+    batch_size: int
+    device: str | None
+
+    def __post_init__(self) -> None:
+        self.cache = FeatureCache(self.shelf)
 
     def __call__(self, X: R) -> Float32:
         """Features of each row: (n, d); rows that are in the cache are not computed again."""
@@ -184,7 +185,7 @@ def _run(network: nn.Module, batch: dict[str, Tensor]) -> Float32:
 
     try:
         with torch.inference_mode():
-            features: Float32 = network(**batch).float().cpu().numpy()
+            return network(**batch).float().cpu().numpy()
     except FAILURES as error:
         shapes = [tuple(value.shape) for value in batch.values()]
         raise InvalidInputError(
@@ -193,7 +194,6 @@ def _run(network: nn.Module, batch: dict[str, Tensor]) -> Float32:
             "size of image or the length of text for which the network was designed. If memory is "
             "short, lower batch_size."
         ) from error
-    return features
 
 
 def _checked(features: Float32, rows: Sequence[int]) -> Float32:
@@ -217,30 +217,30 @@ _opened: WeakValueDictionary[tuple[str, Path | None, int, str | None], FrozenFea
 """Frozen networks in use, by fingerprint, cache folder, batch size and device."""
 
 
+@dataclass(eq=False, repr=False)  # parameters in scikit-learn's sense
 class EncodedGate(Gate, Generic[R]):
     """A gate whose inputs are read by a network. `inner_` is the gate that learns the weights.
 
-    Subclasses have at least the parameters below.
+    Subclasses describe the parameters, and have defaults for those without one.
     """
 
-    unsaved_parameters: ClassVar[tuple[str, ...]] = (
-        *Gate.unsaved_parameters,
-        "cache",
-        "checkpoint",
-    )
+    raw_inputs = True
+    unsaved_parameters = (*Gate.unsaved_parameters, "cache", "checkpoint")
 
-    frozen: bool
-    head: Gate | None
-    cache: str | PathLike[str] | None
-    shrinkage: float
+    _: KW_ONLY
+    frozen: bool = False
+    head: Gate | None = None
+    cache: str | PathLike[str] | None = None
+    shrinkage: float = 0.003
+    n_epochs: int
     batch_size: int
-    device: str | None
-    random_state: RandomState
-
-    @property
-    def raw_inputs(self) -> bool:
-        """True: inputs are texts or images."""
-        return True
+    learning_rate: float
+    validation_fraction: float = 0.1
+    patience: int
+    device: str | None = None
+    checkpoint: str | PathLike[str] | None = None
+    progress: bool | None = None
+    random_state: RandomState = None
 
     @abstractmethod
     def _check_parameters(self) -> None:
@@ -293,15 +293,10 @@ class EncodedGate(Gate, Generic[R]):
             return np.empty((0, len(self.global_weights_)))
         return self.inner_.predict_weights(self._inputs(self._rows(X, fitting=False)))
 
-    def support(self, X: RowSource) -> Array:
-        """One in each row: the local part is used everywhere."""
-        return np.ones(n_rows(X))
-
     @property
     def global_weights_(self) -> Array:
         """The weights to which shrinkage pulls: (M,)."""
-        weights: Array = self.inner_.global_weights_
-        return weights
+        return self.inner_.global_weights_
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return the fitted state for `restore`. A frozen network is not part of it."""
@@ -401,11 +396,10 @@ class EncodedGate(Gate, Generic[R]):
 
     def _twin(self, job: Job, inner: Gate) -> Self:
         """A fitted copy of this gate, which shares the open network with it."""
-        parameters = self.get_params(deep=False)
-        changes = {"shrinkage": job.shrinkage, "random_state": job.random_state}
-        twin = type(self)(**parameters | changes)
-        twin.__dict__.update({k: v for k, v in vars(self).items() if k not in parameters})
+        twin = copy(self).set_params(shrinkage=job.shrinkage, random_state=job.random_state)
         twin.inner_ = inner
+        if self.frozen:
+            twin._features = self._features
         return twin
 
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localma._optional import optional
-from localma._types import AnyArray, Array, RandomState, Rows
+from localma._types import AnyArray, Array, Rows
 from localma.errors import FileFormatError, InvalidInputError
-from localma.gates.base import Gate, Rules, arrays_below, check_rules, is_count, is_number
+from localma.gates.base import Rules, arrays_below, check_rules, is_count, is_number
 from localma.gates.deep.features import EncodedGate
 from localma.gates.deep.torch_ import TorchGate
 from localma.gates.labelled import Labelled
@@ -183,31 +183,22 @@ class ImageGate(EncodedGate["ImageRows"]):
     [0, 1]
     """
 
-    code_parameters: ClassVar[tuple[str, ...]] = ("network",)
-    path_parameters: ClassVar[tuple[str, ...]] = ("weights",)
+    code_parameters = ("network",)
+    path_parameters = ("weights",)
 
     network: Network = "cnn"
     _: KW_ONLY
     weights: str | PathLike[str] | None = None
-    frozen: bool = False
     size: int | Sequence[int] | None = None
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
     augment: bool | Augmentation = True
     candidates_on: CandidatesOn | None = None
     n_copies: int = 4
-    head: Gate | None = None
-    cache: str | PathLike[str] | None = None
-    shrinkage: float = 0.003
     n_epochs: int = 30
     batch_size: int = 64
     learning_rate: float = 0.001
-    validation_fraction: float = 0.1
     patience: int = 5
-    device: str | None = None
-    checkpoint: str | PathLike[str] | None = None
-    progress: bool | None = None
-    random_state: RandomState = None
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return the fitted state for `restore`. A frozen network is not part of it."""
@@ -216,7 +207,7 @@ class ImageGate(EncodedGate["ImageRows"]):
     def restore(self, arrays: dict[str, AnyArray]) -> Self:
         """Restore the fitted state, checking that the network is the one of the fit."""
         size = arrays["size"].tolist()
-        if not _is_size(size) or max(size) > MAX_PIXELS:
+        if not isinstance(size, list) or not _is_size(size) or max(size) > MAX_PIXELS:
             raise FileFormatError(
                 f"The array 'size' of ImageGate must hold a height and a width, from 1 to "
                 f"{MAX_PIXELS}; received {arrays['size'].ravel()[:4].tolist()}."
@@ -282,10 +273,8 @@ class ImageGate(EncodedGate["ImageRows"]):
         n, *outputs = shape
         for start in range(n, len(rows), self.batch_size):
             numbers = np.arange(start, min(start + self.batch_size, len(rows)))
-            pixels = np.stack([rows[int(number)].numpy() for number in numbers]).transpose(
-                0, 2, 3, 1
-            )
-            images = np.round(255.0 * pixels).astype(np.uint8)
+            pixels = np.stack([rows[int(number)].numpy() for number in numbers])
+            images = np.round(255.0 * pixels.transpose(0, 2, 3, 1)).astype(np.uint8)
             P = np.asarray(self.candidates_on(images, numbers % n), dtype=np.float64)
             expected = (len(numbers), *outputs)
             if P.shape != expected or not np.isfinite(P).all():
@@ -302,18 +291,13 @@ class ImageGate(EncodedGate["ImageRows"]):
         return ImageEncoder(self._spec())
 
     def _trained_gate(self, *, restoring: bool) -> TorchGate:
-        make = partial(
-            self._spec().logits,
-            size=self.size_,
-            augmentation=self._augmentation(),
-            start=not restoring,
-        )
+        make = partial(self._spec().logits, size=self.size_, start=not restoring)
         pretrained = self.weights is not None or not isinstance(self.network, str)
         shrink_to = "start" if pretrained else "zero"
         if self.candidates_on is None:
+            make = partial(make, augmentation=self._augmentation())
             return self._torch_gate(make, shrink_to)
         # The copies that the candidates predicted are augmented already.
-        make = partial(make, augmentation=None)
         return self._torch_gate(make, shrink_to, validation_fraction=0.0)
 
     def _check_sizes(self, arrays: dict[str, AnyArray]) -> None:
@@ -325,9 +309,7 @@ class ImageGate(EncodedGate["ImageRows"]):
 
         n_candidates = len(np.atleast_1d(arrays["global_weights"]))
         with torch.device("meta"):
-            network = self._spec().logits(
-                n_candidates, size=self.size_, augmentation=None, start=False
-            )
+            network = self._spec().logits(n_candidates, size=self.size_, start=False)
         expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
         if expected != {name: array.shape for name, array in saved.items()}:
             raise FileFormatError(
@@ -358,31 +340,29 @@ class ImageGate(EncodedGate["ImageRows"]):
 
 
 _RULES: Rules = (
-    ("frozen", lambda value: isinstance(value, bool | np.bool_), "True or False"),
+    ("frozen", lambda v: isinstance(v, bool | np.bool_), "True or False"),
     ("n_copies", is_count, "at least 1, and an integer"),
     ("batch_size", is_count, "a positive integer"),
-    (
-        "size",
-        lambda value: value is None or is_count(value) or _is_size(value),
-        "a positive integer or a pair (height, width) of them, or None",
-    ),
-    ("mean", lambda value: value is None or _are_three(value), "three finite numbers, or None"),
+    ("size", lambda v: v is None or _is_size(v), "a positive integer, or (height, width), or None"),
+    ("mean", lambda v: v is None or _are_three(v), "three finite numbers, or None"),
     (
         "std",
-        lambda value: value is None or (_are_three(value) and min(value) > 0.0),
+        lambda v: v is None or (_are_three(v) and min(v) > 0.0),
         "three positive numbers, or None",
     ),
 )
 
 
-def _is_size(size: Sequence[int]) -> bool:
-    is_pair = isinstance(size, Sequence | np.ndarray) and len(size) == 2
-    return is_pair and all(is_count(side) for side in size)
+def _is_size(size: int | Sequence[int]) -> bool:
+    return is_count(size) or (_has_length(size, 2) and all(map(is_count, size)))
 
 
 def _are_three(values: Sequence[float]) -> bool:
-    is_triple = isinstance(values, Sequence | np.ndarray) and len(values) == 3
-    return is_triple and all(is_number(value) and abs(value) < np.inf for value in values)
+    return _has_length(values, 3) and all(is_number(v) and abs(v) < np.inf for v in values)
+
+
+def _has_length(values: float | Sequence[float], length: int) -> TypeGuard[Sequence[float]]:
+    return isinstance(values, Sequence | np.ndarray) and len(values) == length
 
 
 def _height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | None:

@@ -83,8 +83,7 @@ class PixelNetwork(nn.Module):
             raise TypeError(f"a network of images must return a tensor, not {type(features)}")
         if features.ndim == 4:
             features = features.mean(dim=(2, 3))
-        outputs: Tensor = self.head(features)
-        return outputs
+        return self.head(features)
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,8 @@ class NetworkSpec:
         n_outputs: int,
         *,
         size: tuple[int, int],
-        augmentation: Augmentation | None,
         start: bool,
+        augmentation: Augmentation | None = None,
     ) -> PixelNetwork:
         """Make the network with a new last layer; with `start`, at the weights of the file."""
         body = self._body(self.weights if start else None)
@@ -188,7 +187,7 @@ class ImageEncoder:
     """A frozen network and how it reads images; see `localma.gates.deep.features.Encoder`."""
 
     def __init__(self, spec: NetworkSpec) -> None:
-        self.network = spec.features()
+        self.network: nn.Module = spec.features()
 
     def digests(self, X: ImageRows) -> list[bytes]:
         """Digest of each image and of the size to which it is resized."""

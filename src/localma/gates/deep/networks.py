@@ -59,10 +59,6 @@ class Inputs:
                 "one form."
             ) from error
 
-    def bytes_of(self, rows: Rows) -> bytes:
-        """Return the bytes of the batch of these rows, to recognize the same inputs."""
-        return _bytes(self.batch(rows))
-
     def shape(self, rows: Rows) -> tuple[int, ...] | None:
         """Return the shape of one input; None if a batch is not a single tensor of floats."""
         batch = self.batch(rows)
@@ -118,13 +114,14 @@ def _is_numeric(X: RowSource) -> bool:
     return isinstance(X, Tensor) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf")
 
 
-def _bytes(batch: Batch) -> bytes:
+def batch_bytes(batch: Batch) -> bytes:
+    """Return the bytes of a batch, to recognize the same inputs."""
     if isinstance(batch, Tensor):
         return f"{tuple(batch.shape)}".encode() + batch.cpu().contiguous().numpy().tobytes()
     if isinstance(batch, Mapping):
-        return b"".join(str(name).encode() + _bytes(value) for name, value in batch.items())
+        return b"".join(str(name).encode() + batch_bytes(value) for name, value in batch.items())
     if isinstance(batch, tuple):
-        return b"".join(_bytes(value) for value in batch)
+        return b"".join(batch_bytes(value) for value in batch)
     return repr(batch).encode()
 
 
@@ -147,19 +144,71 @@ class GateNetwork(nn.Module):
         log_weights = np.log(floored(global_weights))
         self.register_buffer("log_weights", torch.as_tensor(log_weights, dtype=torch.float32))
 
-    def add_head(self) -> nn.Linear:
-        """Add a linear layer from M to M on top of the module, which is zero."""
-        M = len(self.log_weights)
-        self.head = nn.Linear(M, M)
-        _set_to_zero(self.head)
-        return self.head
-
     def forward(self, batch: Batch, n: int) -> Tensor:
         """Logits of a batch of n rows."""
-        local = call(self.module, batch, n, len(self.log_weights))
+        local = self._call(batch, n)
         if self.head is not None:
             local = self.head(local)
         return self.log_weights + local.float()
+
+    def add_head(self) -> nn.Linear:
+        """Add a linear layer from M to M on top of the module, which is zero."""
+        self.head = nn.Linear(len(self.log_weights), len(self.log_weights))
+        return _set_to_zero(self.head)
+
+    def start(self, batch: Batch, n: int) -> nn.Linear:
+        """Make the weights constant, by an output layer that is zero; return that layer.
+
+        batch : n rows, with which the output layer of the module is found.
+        """
+        layers = self._run_layers(batch, n)
+        if layers:
+            output, before = layers[-1], copy.deepcopy(layers[-1].state_dict())
+            _set_to_zero(output)
+            if not self._call(batch, n).any():
+                return output
+            output.load_state_dict(before)
+        return self.add_head()
+
+    def _run_layers(self, batch: Batch, n: int) -> list[nn.Linear]:
+        """Linear layers with M outputs, in the order in which they run on a batch."""
+        layers: list[nn.Linear] = []
+        hooks = [
+            layer.register_forward_hook(lambda layer, _inputs, _output: layers.append(layer))
+            for layer in self.module.modules()
+            if isinstance(layer, nn.Linear) and layer.out_features == len(self.log_weights)
+        ]
+        try:
+            check_finite(self._call(batch, n))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return layers
+
+    def _call(self, batch: Batch, n: int) -> Tensor:
+        """Run the module and check the shape of its logits: (n, M)."""
+        try:
+            if isinstance(batch, Mapping):
+                output = self.module(**batch)
+            elif isinstance(batch, tuple):
+                output = self.module(*batch)
+            else:
+                output = self.module(batch)
+        except FAILURES as error:
+            raise InvalidInputError(
+                f"The module of TorchGate must accept a batch; it failed on {_described(batch)} "
+                f"({_named(error)}). Make batches that it accepts with preprocess= or collate=. If "
+                "memory is short, lower batch_size."
+            ) from error
+        logits, M = getattr(output, "logits", output), len(self.log_weights)
+        if not isinstance(logits, Tensor) or logits.shape != (n, M):
+            raise InvalidInputError(
+                f"The module of TorchGate must return one logit per candidate, for these {n} rows "
+                f"and {M} candidates the shape ({n}, {M}); received {_described(logits)}. Let it "
+                f"end in a layer such as torch.nn.Linear(width, {M}), or pass a function of the "
+                "number of candidates that makes the module."
+            )
+        return logits
 
     def arrays(self) -> dict[str, AnyArray]:
         """Parameters and buffers by name."""
@@ -177,37 +226,6 @@ class GateNetwork(nn.Module):
                 f"The module of TorchGate must have the parameters that were saved ({error}). Pass "
                 "the module, or the function that makes it, with which the gate was trained."
             ) from error
-
-
-def call(module: nn.Module, batch: Batch, n: int, n_candidates: int) -> Tensor:
-    """Logits of a batch of n rows: (n, M), checked."""
-    try:
-        if isinstance(batch, Mapping):
-            output = module(**batch)
-        elif isinstance(batch, tuple):
-            output = module(*batch)
-        else:
-            output = module(batch)
-    except FAILURES as error:
-        raise InvalidInputError(
-            f"The module of TorchGate must accept a batch; it failed on {_described(batch)} "
-            f"({_named(error)}). Make batches that it accepts with preprocess= or collate=. If "
-            "memory is short, lower batch_size."
-        ) from error
-    logits = getattr(output, "logits", output)
-    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != n:
-        raise InvalidInputError(
-            f"The module of TorchGate must return logits of shape (rows, candidates), here ({n}, "
-            f"{n_candidates}); received {_described(logits)}. Let it end in a layer such as "
-            f"torch.nn.Linear(width, {n_candidates})."
-        )
-    if logits.shape[1] != n_candidates:
-        raise InvalidInputError(
-            f"The module of TorchGate must return one logit per candidate; there are "
-            f"{n_candidates} candidates, and it returned {logits.shape[1]} logits. Pass a function "
-            "of the number of candidates that makes the module."
-        )
-    return logits
 
 
 def check_finite(logits: Tensor) -> None:
@@ -245,54 +263,21 @@ def new_module(module: nn.Module | MakeModule, n_candidates: int) -> nn.Module:
 def start_network(
     module: nn.Module | MakeModule, inputs: Inputs, rows: Rows, weights: Array, seed: int
 ) -> tuple[GateNetwork, nn.Linear]:
-    """Make a network whose weights are constant, (M,); also return its output layer.
+    """Make a network whose weights (M,) are constant; also return its output layer.
 
     rows : a few rows, with which the output layer is found.
     """
-    n, M = len(rows), len(weights)
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
-        network = GateNetwork(new_module(module, M).eval(), weights)
-        output = _zero_output_layer(network.module, inputs.batch(rows), n, M)
-        return network, output or network.add_head()
-
-
-def _zero_output_layer(
-    module: nn.Module, batch: Batch, n: int, n_candidates: int
-) -> nn.Linear | None:
-    """Set the layer that makes the output to zero; None, with no change, if there is none."""
-    layer = _last_linear(module, batch, n, n_candidates)
-    if layer is None:
-        return None
-    before = copy.deepcopy(layer.state_dict())
-    _set_to_zero(layer)
-    with torch.no_grad():
-        if not call(module, batch, n, n_candidates).any():
-            return layer
-    layer.load_state_dict(before)
-    return None
-
-
-def _last_linear(module: nn.Module, batch: Batch, n: int, n_candidates: int) -> nn.Linear | None:
-    """Find the last linear layer with M outputs that runs on a batch."""
-    layers: list[nn.Linear] = []
-    hooks = [
-        layer.register_forward_hook(lambda layer, _inputs, _output: layers.append(layer))
-        for layer in module.modules()
-        if isinstance(layer, nn.Linear) and layer.out_features == n_candidates
-    ]
-    try:
+        network = GateNetwork(new_module(module, len(weights)).eval(), weights)
         with torch.no_grad():
-            check_finite(call(module, batch, n, n_candidates))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return layers[-1] if layers else None
+            return network, network.start(inputs.batch(rows), len(rows))
 
 
-def _set_to_zero(layer: nn.Linear) -> None:
+def _set_to_zero(layer: nn.Linear) -> nn.Linear:
     for parameter in layer.parameters(recurse=False):
         nn.init.zeros_(parameter)
+    return layer
 
 
 def _takes_a_number(function: MakeModule) -> bool:

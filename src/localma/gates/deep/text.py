@@ -7,14 +7,13 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from localma._optional import optional
-from localma._types import RandomState
 from localma.errors import InvalidInputError
-from localma.gates.base import Gate, Rules, check_rules, is_count
+from localma.gates.base import Rules, check_rules, is_count
 from localma.gates.deep.features import EncodedGate
 from localma.gates.deep.torch_ import RowSource, TorchGate
 from localma.pretrained import model_folder
@@ -22,8 +21,6 @@ from localma.tables.frames import column_names, column_values, n_rows
 
 if TYPE_CHECKING:
     from localma.gates.deep.text_encoders import TextEncoder
-
-POOLINGS = ("mean", "cls")
 
 
 @dataclass(eq=False, repr=False)  # parameters in scikit-learn's sense
@@ -76,30 +73,21 @@ class TextGate(EncodedGate[list[str]]):
     'mean'
     """
 
-    path_parameters: ClassVar[tuple[str, ...]] = ("encoder",)
+    path_parameters = ("encoder",)
 
     encoder: str | PathLike[str]
     _: KW_ONLY
-    frozen: bool = False
     pooling: str = "mean"
     max_length: int = 128
-    head: Gate | None = None
-    cache: str | PathLike[str] | None = None
-    shrinkage: float = 0.003
     n_epochs: int = 5
     batch_size: int = 32
     learning_rate: float = 5e-5
-    validation_fraction: float = 0.1
     patience: int = 2
-    device: str | None = None
-    checkpoint: str | PathLike[str] | None = None
-    progress: bool | None = None
-    random_state: RandomState = None
 
     def _check_parameters(self) -> None:
         optional("torch", extra="torch")
         optional("transformers", extra="text")
-        check_rules(self, {"pooling": POOLINGS}, _RULES)
+        check_rules(self, {"pooling": ("mean", "cls")}, _RULES)
 
     def _rows(self, X: RowSource, *, fitting: bool) -> list[str]:
         return as_texts(X)

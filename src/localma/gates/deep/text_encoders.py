@@ -39,18 +39,15 @@ class PooledEncoder(nn.Module):
             mask = attention_mask[:, :, None].to(vectors.dtype)
             # Some tokenizers give an empty text no token at all.
             pooled = (vectors * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
-        outputs: Tensor = self.head(pooled)
-        return outputs
+        return self.head(pooled)
 
 
 def make_logits(
     n_candidates: int, *, folder: Path, pooling: str, max_length: int, start: bool
 ) -> PooledEncoder:
     """Make an encoder with one logit per candidate; without `start` its parameters are random."""
-    encoder = read_encoder(folder, with_weights=start)
-    _check_length(encoder, max_length)
-    width = int(encoder.config.hidden_size)
-    return PooledEncoder(encoder, nn.Linear(width, n_candidates), pooling)
+    encoder = read_encoder(folder, max_length, with_weights=start)
+    return PooledEncoder(encoder, nn.Linear(encoder.config.hidden_size, n_candidates), pooling)
 
 
 class Tokens:
@@ -76,9 +73,8 @@ class TextEncoder:
     """A frozen encoder and how it reads texts; see `localma.gates.deep.features.Encoder`."""
 
     def __init__(self, folder: Path, pooling: str, max_length: int) -> None:
-        encoder = read_encoder(folder, with_weights=True)
-        _check_length(encoder, max_length)
-        self.network = PooledEncoder(encoder, nn.Identity(), pooling)
+        encoder = read_encoder(folder, max_length, with_weights=True)
+        self.network: nn.Module = PooledEncoder(encoder, nn.Identity(), pooling)
         self.tokens = Tokens(folder, max_length)
 
     def digests(self, X: list[str]) -> list[bytes]:
@@ -106,22 +102,28 @@ def encoder_fingerprint(folder: Path, settings: str, *, with_weights: bool) -> s
     return digest.hexdigest()
 
 
-def read_encoder(folder: Path, *, with_weights: bool) -> Any:
+def read_encoder(folder: Path, max_length: int, *, with_weights: bool) -> Any:
     """Read the encoder of a folder, in single precision; without weights, a random one."""
     transformers = import_transformers()
     with _clear_errors(folder), quiet(transformers):
-        if not with_weights:
+        if with_weights:
+            encoder, report = transformers.AutoModel.from_pretrained(
+                folder, use_safetensors=True, output_loading_info=True, **FROM_FOLDER
+            )
+            # The pooler of some encoders is for another task and is not used here.
+            missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
+            if missing:
+                raise ValueError(f"the weights lack {', '.join(missing[:3])}")
+        else:
             config = transformers.AutoConfig.from_pretrained(folder, **FROM_FOLDER)
             encoder = transformers.AutoModel.from_config(config, trust_remote_code=False)
-            return encoder.float()
-        encoder, report = transformers.AutoModel.from_pretrained(
-            folder, use_safetensors=True, output_loading_info=True, **FROM_FOLDER
+    limit = getattr(encoder.config, "max_position_embeddings", None)
+    if limit is not None and max_length > limit:
+        raise InvalidInputError(
+            f"max_length of TextGate must be at most the length that the encoder can read, {limit} "
+            f"tokens; received {max_length}."
         )
-        # The pooler of some encoders is for another task and is not used here.
-        missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
-        if missing:
-            raise ValueError(f"the weights lack {', '.join(missing[:3])}")
-        return encoder.float()
+    return encoder.float()
 
 
 @lru_cache(maxsize=4)
@@ -142,12 +144,3 @@ def _clear_errors(folder: Path) -> Iterator[None]:
             f"({type(error).__name__}: {shorten(str(error), 300, placeholder='...')}). It must "
             "hold config.json, the weights and the tokenizer, as save_pretrained writes them."
         ) from error
-
-
-def _check_length(encoder: Any, max_length: int) -> None:
-    limit = getattr(encoder.config, "max_position_embeddings", max_length)
-    if limit is not None and max_length > limit:
-        raise InvalidInputError(
-            f"max_length of TextGate must be at most the length that the encoder can read, {limit} "
-            f"tokens; received {max_length}."
-        )

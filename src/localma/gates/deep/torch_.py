@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -53,11 +53,6 @@ class RowSource(Protocol):
 
 _PARAMETERS = "parameters."
 _ORDERED_ROWS = 1024
-_TRAINING = (
-    *("shrinkage", "shrink_to", "n_epochs", "batch_size", "learning_rate", "schedule"),
-    *("patience", "mixed_precision", "loss_scale_"),
-)
-"""Attributes of a gate that determine its training."""
 
 
 @dataclass(eq=False, repr=False)  # parameters in scikit-learn's sense
@@ -162,8 +157,9 @@ class TorchGate(Gate):
     [0, 1]
     """
 
-    code_parameters: ClassVar[tuple[str, ...]] = ("module", "collate", "preprocess")
-    unsaved_parameters: ClassVar[tuple[str, ...]] = (*Gate.unsaved_parameters, "checkpoint")
+    raw_inputs = True
+    code_parameters = ("module", "collate", "preprocess")
+    unsaved_parameters = (*Gate.unsaved_parameters, "checkpoint")
 
     module: nn.Module | MakeModule
     _: KW_ONLY
@@ -185,11 +181,6 @@ class TorchGate(Gate):
 
     def __post_init__(self) -> None:
         optional("torch", extra="torch")
-
-    @property
-    def raw_inputs(self) -> bool:
-        """True: inputs are whatever the module accepts."""
-        return True
 
     def __sklearn_clone__(self) -> Self:
         # Modules and functions are never changed, so a copy of the gate may share them.
@@ -300,7 +291,7 @@ class TorchGate(Gate):
         unit = unit_of(data.P[order], data.y[order], data.loss.location)
         trainer = Trainer(self, network, output.bias, sample, seed, unit)
         checkpoint = self._checkpoint(trainer, network, train, held_out)
-        history = trainer.fit(train, held_out, checkpoint, self.progress)
+        history = trainer.fit(train, held_out, checkpoint)
         unwrap = trainer.accelerator.unwrap_model
         self.network_ = unwrap(trainer.network, keep_fp32_wrapper=False).cpu()
         self.n_epochs_, self.risks_ = history.best_epoch, history.risks
@@ -311,11 +302,13 @@ class TorchGate(Gate):
         """Name the file of this training after all that determines it; of inputs, a few rows."""
         if self.checkpoint is None:
             return None
+        from localma.gates.deep.networks import batch_bytes
         from localma.gates.deep.training import Checkpoint
 
         data, start = trainer.data, network.arrays()
+        skipped = (*self.code_parameters, *self.unsaved_parameters, "device", "progress")
         settings = {
-            **{name: getattr(self, name) for name in _TRAINING},
+            **{k: v for k, v in self.get_params(deep=False).items() if k not in skipped},
             "seed": trainer.seed,
             "loss": repr(data.loss),
             "network": repr(network),
@@ -323,7 +316,7 @@ class TorchGate(Gate):
         }
         # A custom loss is recognized by its derivative on some rows, not by its name.
         slopes = data.loss.derivative(data.y[:64], data.P[:64].mean(axis=1))
-        inputs = np.frombuffer(trainer.inputs.bytes_of(train[:16]), dtype=np.uint8)
+        inputs = np.frombuffer(batch_bytes(trainer.inputs.batch(train[:16])), dtype=np.uint8)
         arrays = [data.P, data.y, data.sample_weight, self.global_weights_, train, held_out]
         return Checkpoint(self.checkpoint, settings, [*arrays, *start.values(), slopes, inputs])
 
@@ -342,21 +335,13 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
     "mixed_precision": (None, "no", "bf16", "fp16"),
 }
 _RULES: Rules = (
-    (
-        "shrinkage",
-        lambda value: is_number(value) and value >= 0.0,
-        "at least 0 (infinity is the global gate)",
-    ),
-    ("learning_rate", lambda value: is_number(value) and 0.0 < value < np.inf, "a positive number"),
+    ("shrinkage", lambda v: is_number(v) and v >= 0.0, "at least 0 (infinity is the global gate)"),
+    ("learning_rate", lambda v: is_number(v) and 0.0 < v < np.inf, "a positive number"),
     ("n_epochs", is_count, "a positive integer"),
     ("batch_size", is_count, "a positive integer"),
     ("patience", is_count, "a positive integer"),
-    (
-        "validation_fraction",
-        lambda value: is_number(value) and 0.0 <= value < 1.0,
-        "at least 0 and below 1",
-    ),
-    ("device", lambda value: value is None or isinstance(value, str), "None or a name"),
+    ("validation_fraction", lambda v: is_number(v) and 0.0 <= v < 1.0, "at least 0 and below 1"),
+    ("device", lambda v: v is None or isinstance(v, str), "None or a name"),
 )
 
 

@@ -107,12 +107,6 @@ class Checkpoint:
 def make_accelerator(device: str | None, mixed_precision: str | None) -> Accelerator:
     """Return the accelerator of this process, which has one device and one precision."""
     try:
-        kind = torch.device(device or "cpu").type
-    except RuntimeError as error:
-        raise InvalidInputError(
-            f"device of TorchGate must be the name of a device; received {device!r}."
-        ) from error
-    try:
         accelerator = accelerate.Accelerator(
             cpu=device == "cpu", mixed_precision=mixed_precision or "no"
         )
@@ -122,7 +116,7 @@ def make_accelerator(device: str | None, mixed_precision: str | None) -> Acceler
             f"here: accelerate keeps one device and precision per process ({error}). Use the "
             "same in the whole process, or start a new one."
         ) from error
-    if device is not None and kind != accelerator.device.type:
+    if device is not None and device.split(":")[0] != accelerator.device.type:
         raise InvalidInputError(
             f"device of TorchGate must be the one that accelerate uses; received {device!r}, and "
             f"accelerate uses {str(accelerator.device)!r}. Leave device out, or choose with the "
@@ -192,15 +186,13 @@ class Trainer:
         if gate.shrink_to == "start":
             self.targets = [p.detach().clone() for p in self.shrunk]
 
-    def fit(
-        self, train: Rows, held_out: Rows, checkpoint: Checkpoint | None, progress: bool | None
-    ) -> History:
+    def fit(self, train: Rows, held_out: Rows, checkpoint: Checkpoint | None) -> History:
         """Train until the end, and leave the best parameters in the network."""
-        history = self._resume(checkpoint)
+        gate, history = self.gate, self._resume(checkpoint)
         if not history.risks and len(held_out):
             history.record(self._risk(held_out), self.network)
         with (
-            bar("Training the gate", self.gate.n_epochs, progress=progress) as advance,
+            bar("Training the gate", gate.n_epochs, progress=gate.progress) as advance,
             torch.random.fork_rng(devices=()),
         ):
             advance(history.epoch)
@@ -327,5 +319,4 @@ def split(n: int, fraction: float, seed: int) -> tuple[Rows, Rows]:
 
 
 def _to_device(inputs: Inputs, rows: Rows, accelerator: Accelerator) -> Tensor:
-    batch: Tensor = accelerate.utils.send_to_device(inputs.batch(rows), accelerator.device)
-    return batch
+    return accelerate.utils.send_to_device(inputs.batch(rows), accelerator.device)
