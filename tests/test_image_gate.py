@@ -40,7 +40,7 @@ from localma.storage.cache import cache_info  # noqa: E402
 from tests.tiny_models import real_data, tiny_body  # noqa: E402
 
 HEAD = MLPGate((8,), n_steps=100)
-SMALL = "test_efficientnet"  # the smallest of timm
+SMALL = "test_resnet"  # a small network of timm
 needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="needs timm, of the extra vision")
 QUICK = {"n_epochs": 8, "batch_size": 32, "learning_rate": 0.01, "patience": 8}
 
@@ -558,7 +558,7 @@ def test_weights_of_another_network_are_refused(tmp_path):
 
     file = tmp_path / "w.safetensors"
     save_file({"a": torch.zeros(2)}, file)
-    with pytest.raises(InvalidInputError, match="does not fit the network 'test_efficientnet'"):
+    with pytest.raises(InvalidInputError, match="does not fit the network 'test_resnet'"):
         find_backbone(SMALL).load(file)
 
 

@@ -340,15 +340,15 @@ def test_a_broken_config(copied: Path, content: str, words: str) -> None:
 
 
 def test_no_folder_and_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInputError, match=r"There is no folder '.*nowhere'\. A folder of"):
+    with pytest.raises(InvalidInputError, match=r"There is no folder '.*nowhere'\. Pass a folder"):
         TransformersCandidate(tmp_path / "nowhere")
     with pytest.raises(InvalidInputError, match=r"There is no folder '\./nowhere'\."):
         TransformersCandidate("./nowhere")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(
         InvalidInputError,
-        match=r"'nobody/nothing' is no folder here, and a model of that name cannot be had from "
-        r"the Hugging Face hub \(.*Check the name and the connection, or pass the folder",
+        match=r"'nobody/nothing' is not a folder, and the Hugging Face hub did not provide a model "
+        r"of that name \(.*Check the name and the connection, or pass the folder",
     ):
         TransformersCandidate("nobody/nothing")
 

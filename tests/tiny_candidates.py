@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-ARCHITECTURE = "test_efficientnet"  # the smallest of timm
+ARCHITECTURE = "test_resnet"  # a small network of timm
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["good", "bad", "rent", "is", "high", "low", "the", "in", "north", "south"]
 WORDS += ["w0", "w1", "w2"]

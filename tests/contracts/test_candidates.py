@@ -191,7 +191,8 @@ def text_folder(kind: str) -> Candidate:
 
 
 def image_weights(kind: str) -> Candidate:
-    pytest.importorskip("torch")
+    if find_spec("timm") is None:
+        pytest.skip("needs timm, of the extra vision")
     path = write_image_weights(path_of(f"images_{kind}.safetensors"))
     options = {"classes": THREE_CLASSES, "size": 32, "inputs": features_as_images}
     return TimmCandidate(ARCHITECTURE, path, **options)

@@ -131,7 +131,7 @@ class NetworkSpec:
         network = self._on_pixels(body, nn.Identity()).eval()
         device = "cpu"
         if not start and isinstance(self.network, str):
-            # A size in a file that somebody else made may be huge. Here it takes no memory.
+            # The size in a model file may be huge. On this device images take no memory.
             device, network = "meta", copy.deepcopy(network).to("meta")
         try:
             with torch.inference_mode(), torch.device(device):

@@ -299,7 +299,7 @@ class TorchGate(Gate):
     def _checkpoint(
         self, trainer: Trainer, network: GateNetwork, train: Rows, held_out: Rows
     ) -> Checkpoint | None:
-        """Name the file of this training after all that determines it; of inputs, a few rows."""
+        """Name the file of this training after everything that determines it."""
         if self.checkpoint is None:
             return None
         from localma.gates.deep.networks import batch_bytes

@@ -92,7 +92,7 @@ class Checkpoint:
         write_whole(self.path, buffer.getvalue())
 
     def read(self) -> History:
-        """Read the last state; a new one if there is no file. Runs no code of the file."""
+        """Read the last state, or start a new one. No code in the file is run."""
         if not self.path.exists():
             return History()
         try:
