@@ -27,6 +27,8 @@ RawImage: TypeAlias = "str | PathLike[str] | AnyArray | Tensor | Image"
 """One image as users have it: a path, pixels, or a PIL image."""
 
 RawRecord: TypeAlias = "Mapping[str, RawImage] | tuple[RawImage, ...]"
+Size: TypeAlias = tuple[int, int]
+"""Height and width."""
 CHANNELS = (1, 3, 4)
 """Grey, RGB, RGBA."""
 
@@ -62,9 +64,7 @@ class ImageRows:
     (5, torch.Size([3, 8, 6]), 2)
     """
 
-    def __init__(
-        self, X: ImageSource, size: tuple[int, int] | None = None, *, resize: bool = False
-    ) -> None:
+    def __init__(self, X: ImageSource, size: Size | None = None, *, resize: bool = False) -> None:
         self.X = X
         self.resize = resize
         self.numbers: Rows = np.arange(n_rows(X))
@@ -121,7 +121,7 @@ def digest_image(image: RawImage, row: int) -> bytes:
     return digest.digest()
 
 
-def _size_of(image: Tensor) -> tuple[int, int]:
+def _size_of(image: Tensor) -> Size:
     return int(image.shape[1]), int(image.shape[2])
 
 

@@ -10,7 +10,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -41,11 +41,6 @@ CHUNK_ROWS = 1024
 """Number of rows after which features are written to the disk."""
 MEMORY_BYTES = 2**30
 """Memory for the features of one network; the oldest features are dropped."""
-
-TRAINING_PARAMETERS = (
-    *("n_epochs", "batch_size", "learning_rate", "validation_fraction", "patience"),
-    *("device", "checkpoint", "progress"),
-)
 
 R = TypeVar("R")
 ReadRows = TypeVar("ReadRows", contravariant=True)
@@ -172,8 +167,7 @@ class FrozenFeatures(Generic[R]):
         features: dict[int, Float32] = {}
         for start in range(0, len(rows), self.batch_size):
             batch_rows = by_length[start : start + self.batch_size]
-            batch = self.encoder.batch(X, batch_rows)
-            batch = {name: value.to(device) for name, value in batch.items()}
+            batch = {k: v.to(device) for k, v in self.encoder.batch(X, batch_rows).items()}
             features |= zip(batch_rows, _checked(_run(network, batch), batch_rows), strict=True)
         return np.stack([features[row] for row in rows])
 
@@ -217,7 +211,7 @@ _opened: WeakValueDictionary[tuple[str, Path | None, int, str | None], FrozenFea
 """Frozen networks in use, by fingerprint, cache folder, batch size and device."""
 
 
-@dataclass(eq=False, repr=False)  # parameters in scikit-learn's sense
+@dataclass(eq=False, repr=False)  # the fields are scikit-learn parameters
 class EncodedGate(Gate, Generic[R]):
     """A gate whose inputs are read by a network. `inner_` is the gate that learns the weights.
 
@@ -241,10 +235,6 @@ class EncodedGate(Gate, Generic[R]):
     checkpoint: str | PathLike[str] | None = None
     progress: bool | None = None
     random_state: RandomState = None
-
-    @abstractmethod
-    def _check_parameters(self) -> None:
-        """Raise an error if a parameter breaks a rule."""
 
     @abstractmethod
     def _rows(self, X: RowSource, *, fitting: bool) -> R:
@@ -381,8 +371,9 @@ class EncodedGate(Gate, Generic[R]):
         return clone(self.head)
 
     def _torch_gate(self, module: MakeModule, shrink_to: str, **options: Any) -> TorchGate:
-        """A `TorchGate` with the training parameters of this gate."""
-        parameters = {name: getattr(self, name) for name in TRAINING_PARAMETERS}
+        """A `TorchGate` with the parameters that it has in common with this gate."""
+        names = {field.name for field in fields(TorchGate)} & set(self.get_params(deep=False))
+        parameters = {name: getattr(self, name) for name in names}
         return TorchGate(module, shrink_to=shrink_to, **parameters | options)
 
     def _inputs(self, rows: R) -> Any:

@@ -100,7 +100,7 @@ def _rotated(images: Tensor, angles: Tensor) -> Tensor:
     return torch.nn.functional.grid_sample(images, grid, mode="bilinear", align_corners=False)
 
 
-@dataclass(eq=False, repr=False)  # parameters in scikit-learn's sense
+@dataclass(eq=False, repr=False)  # the fields are scikit-learn parameters
 class ImageGate(EncodedGate["ImageRows"]):
     """Local weights ``w(x)`` of images x: trains a network on pixels, or uses frozen features.
 
@@ -241,9 +241,8 @@ class ImageGate(EncodedGate["ImageRows"]):
         from localma.images import ImageRows
 
         size = self._spec().size if self.size is None else self.size
-        if not fitting:
-            return ImageRows(X, self.size_, resize=size is not None)
-        rows = ImageRows(X, _height_and_width(size), resize=size is not None)
+        expected = _height_and_width(size) if fitting else self.size_
+        rows = ImageRows(X, expected, resize=size is not None)
         self.size_ = rows.size
         return rows
 
@@ -345,11 +344,7 @@ _RULES: Rules = (
     ("batch_size", is_count, "a positive integer"),
     ("size", lambda v: v is None or _is_size(v), "a positive integer, or (height, width), or None"),
     ("mean", lambda v: v is None or _are_three(v), "three finite numbers, or None"),
-    (
-        "std",
-        lambda v: v is None or (_are_three(v) and min(v) > 0.0),
-        "three positive numbers, or None",
-    ),
+    ("std", lambda v: v is None or _are_three(v, lower=0.0), "three positive numbers, or None"),
 )
 
 
@@ -357,8 +352,8 @@ def _is_size(size: int | Sequence[int]) -> bool:
     return is_count(size) or (_has_length(size, 2) and all(map(is_count, size)))
 
 
-def _are_three(values: Sequence[float]) -> bool:
-    return _has_length(values, 3) and all(is_number(v) and abs(v) < np.inf for v in values)
+def _are_three(values: Sequence[float], lower: float = -np.inf) -> bool:
+    return _has_length(values, 3) and all(is_number(v) and lower < v < np.inf for v in values)
 
 
 def _has_length(values: float | Sequence[float], length: int) -> TypeGuard[Sequence[float]]:

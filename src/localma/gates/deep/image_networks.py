@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from localma.errors import InvalidInputError
 from localma.gates.deep.image import Augmentation, Network
-from localma.images import ImageRows, digest_image
+from localma.images import ImageRows, Size, digest_image
 from localma.pretrained import Backbone, find_backbone, weights_file
 from localma.storage.fingerprints import fingerprint
 
@@ -119,12 +119,7 @@ class NetworkSpec:
         return self._on_pixels(self._body(self.weights), nn.Identity())
 
     def logits(
-        self,
-        n_outputs: int,
-        *,
-        size: tuple[int, int],
-        start: bool,
-        augmentation: Augmentation | None = None,
+        self, n_logits: int, *, size: Size, start: bool, augmentation: Augmentation | None = None
     ) -> PixelNetwork:
         """Make the network with a new last layer; with `start`, at the weights of the file."""
         body = self._body(self.weights if start else None)
@@ -142,7 +137,7 @@ class NetworkSpec:
                 f"{size[1]}); it failed on them ({type(error).__name__}: "
                 f"{shorten(str(error), 200, placeholder='...')}). Pass another size=."
             ) from error
-        return self._on_pixels(body, nn.Linear(n_features, n_outputs), augmentation)
+        return self._on_pixels(body, nn.Linear(n_features, n_logits), augmentation)
 
     def fingerprint(self, *, with_parameters: bool) -> str:
         """Digest of how images are read, optionally with the parameters of the network."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from localma.gates.deep.text_encoders import TextEncoder
 
 
-@dataclass(eq=False, repr=False)  # parameters in scikit-learn's sense
+@dataclass(eq=False, repr=False)  # the fields are scikit-learn parameters
 class TextGate(EncodedGate[list[str]]):
     """Local weights ``w(x)`` of texts x: an encoder, fine-tuned as in the paper or frozen.
 
@@ -101,13 +101,7 @@ class TextGate(EncodedGate[list[str]]):
         from localma.gates.deep.text_encoders import Tokens, make_logits
 
         folder = self._folder()
-        make = partial(
-            make_logits,
-            folder=folder,
-            pooling=self.pooling,
-            max_length=self.max_length,
-            start=not restoring,
-        )
+        make = partial(make_logits, folder, self.pooling, self.max_length, not restoring)
         return self._torch_gate(make, "start", collate=Tokens(folder, self.max_length))
 
     def _fingerprint(self) -> str:

@@ -43,7 +43,7 @@ class PooledEncoder(nn.Module):
 
 
 def make_logits(
-    n_candidates: int, *, folder: Path, pooling: str, max_length: int, start: bool
+    folder: Path, pooling: str, max_length: int, start: bool, n_candidates: int
 ) -> PooledEncoder:
     """Make an encoder with one logit per candidate; without `start` its parameters are random."""
     encoder = read_encoder(folder, max_length, with_weights=start)

@@ -55,7 +55,7 @@ _PARAMETERS = "parameters."
 _ORDERED_ROWS = 1024
 
 
-@dataclass(eq=False, repr=False)  # parameters in scikit-learn's sense
+@dataclass(eq=False, repr=False)  # the fields are scikit-learn parameters
 class TorchGate(Gate):
     """Local weights from any PyTorch module: ``w(x) = softmax(log w_global + d(x))``.
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import StateDict
 
 from localma._optional import optional
-from localma._types import AnyArray, Float64, Rows
+from localma._types import AnyArray, Float64, Json, Rows
 from localma.equations import empirical_risk, local_average, softmax
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates._chunks import off_target
@@ -73,10 +73,7 @@ class Checkpoint:
     """
 
     def __init__(
-        self,
-        folder: str | PathLike[str],
-        settings: Mapping[str, str | float | list[str] | None],
-        arrays: Iterable[AnyArray],
+        self, folder: str | PathLike[str], settings: Mapping[str, Json], arrays: Iterable[AnyArray]
     ) -> None:
         digest = sha256(repr(sorted(settings.items())).encode())
         for array in arrays:
