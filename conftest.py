@@ -32,7 +32,9 @@ NEEDED = {
     "src/localma/tables/columns.py": "pyarrow",
     "src/localma/tables/files.py": "pyarrow",
     "src/localma/tables/formats.py": "pyarrow",
+    "src/localma/tables/roles.py": "polars",
     "src/localma/tables/text.py": "pyarrow",
+    "src/localma/tables/times.py": "polars",
     "src/localma/tables/writing.py": "pyarrow",
 }
 collect_ignore = [path for path, package in NEEDED.items() if find_spec(package) is None]

@@ -25,11 +25,12 @@ from typer.testing import CliRunner  # noqa: E402
 
 from localma import Column, LocalMAClassifier, LocalMARegressor, load  # noqa: E402
 from localma.cli import app  # noqa: E402
-from localma.cli.times import in_row_order, later_folds  # noqa: E402
 from localma.errors import InvalidInputError  # noqa: E402
 from localma.imports import import_object, modules_beside  # noqa: E402
 from localma.tables import files  # noqa: E402
 from localma.tables.formats import named_format  # noqa: E402
+from localma.tables.roles import columns_in_row_order  # noqa: E402
+from localma.tables.times import later_folds  # noqa: E402
 from localma.tables.writing import writing  # noqa: E402
 from localma.wording import printable  # noqa: E402
 
@@ -1973,7 +1974,7 @@ def test_a_table_sorted_by_its_only_column_keeps_it(tmp_path):
     ],
 )
 def test_which_numbers_follow_the_rows(values, expected):
-    assert bool(in_row_order(pa.table({"x": values}), ["x"])) == expected
+    assert bool(columns_in_row_order(pa.table({"x": values}), ["x"])) == expected
 
 
 def test_evaluate_asks_about_a_gap_and_tells_the_support(inside, tmp_path):

@@ -1,0 +1,166 @@
+"""Pools of candidates that a TOML file describes.
+
+The file has one table per candidate, under the name of the candidate::
+
+    [guess]
+    column = "broker_guess"
+
+    [north]
+    file = "north.onnx"                  # .onnx, .pt2, .skops, or a transformers folder
+    inputs = ["area", "rooms"]
+
+    [vendor]
+    url = "https://models.example/rent"
+    headers_from_env = { Authorization = "RENT_API_KEY" }
+
+    [ours]
+    import = "package.module:function"   # a function of a table
+
+The other entries of a table are options of that kind of candidate: classes, activation,
+batch_size and so on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import TypeAlias
+
+from localma._types import Json
+from localma.candidates.base import Candidate
+from localma.candidates.column import Column
+from localma.candidates.infer import KINDS, SUFFIXES, as_candidate
+from localma.errors import InvalidInputError, UntrustedFileError
+from localma.imports import import_name, import_object, modules_beside
+
+Options: TypeAlias = dict[str, Json]
+
+SOURCES = ("file", "url", "import", "column")
+"""Keys that state where a candidate comes from. Each table has exactly one."""
+UNTRUSTED_SOURCES = ("file", "url", "import")
+"""An ONNX file can name further files. A .pt2 or .skops file, or a folder, can run code."""
+
+
+def read_pool(path: str | os.PathLike[str], *, trust: bool = False) -> dict[str, Candidate]:
+    """Make the candidates that a TOML file describes.
+
+    Parameters
+    ----------
+    path : path-like
+        The file. Paths in it are relative to its folder.
+    trust : bool
+        Whether files, addresses and functions may be opened. They can run code, so set it only
+        if you trust the authors of the file. A pool of columns needs no trust.
+
+    Returns
+    -------
+    dict of str to Candidate
+        The candidates by name, in the order of the file.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file is not TOML, or an entry does not describe a candidate.
+    UntrustedFileError
+        If the file has more than columns and `trust` is False.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "pool.toml")
+    ...     _ = file.write_text("[guess]\\ncolumn = 'broker_guess'")
+    ...     read_pool(file)
+    {'guess': Column('broker_guess')}
+    """
+    path = Path(path)
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            f"{path} must be a TOML file and cannot be read: {error}."
+        ) from error
+    invalid = [name for name, table in tables.items() if not isinstance(table, dict)]
+    if not tables or invalid:
+        raise InvalidInputError(
+            f"{path} must have one table per candidate, such as [north] with file = 'north.onnx'; "
+            f"received {invalid or 'none'}."
+        )
+    if not trust:
+        _refuse_untrusted(path, tables)
+    return {name: _candidate(name, dict(table), path.parent) for name, table in tables.items()}
+
+
+def _refuse_untrusted(path: Path, tables: dict[str, Options]) -> None:
+    """Refuse everything except columns before any of it is opened."""
+    entries = [
+        f"{name!r} ({_describe_source(source, table[source])})"
+        for name, table in tables.items()
+        for source in UNTRUSTED_SOURCES
+        if source in table
+    ]
+    if entries:
+        raise UntrustedFileError(
+            f"{path} names files, addresses or functions for the candidates {', '.join(entries)}. "
+            "They may run code.",
+            python_hint=f"Pass trust=True if you trust the authors of {path.name}.",
+        )
+
+
+def _describe_source(source: str, value: Json) -> str:
+    """Quote an entry of the file, but not an address, which may contain a secret."""
+    return source if source == "url" else f"{source} = {value!r}"
+
+
+def _candidate(name: str, options: Options, folder: Path) -> Candidate:
+    sources = [source for source in SOURCES if source in options]
+    if len(sources) != 1:
+        raise InvalidInputError(
+            f"Candidate {name!r} must have one of {', '.join(SOURCES)}; it has {sources or 'none'}."
+        )
+    value = str(options.pop(sources[0]))
+    try:
+        return _MAKERS[sources[0]](value, options, folder)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"Candidate {name!r} cannot be made: {error.plain}") from error
+    except TypeError as error:
+        reason = str(error)
+        if unknown := re.search(r"unexpected keyword argument '(\w+)'", reason):
+            reason = f"its kind has no option {unknown[1]!r}."
+        raise InvalidInputError(f"Candidate {name!r} cannot be made: {reason}") from error
+
+
+def _from_file(value: str, options: Options, folder: Path) -> Candidate:
+    path = folder / value
+    kind = SUFFIXES.get(path.suffix.lower())
+    if (path / "config.json").is_file():
+        kind = "transformers"
+    if kind is None:
+        return as_candidate(str(path))  # raises the error for an unknown kind of file
+    candidate: Candidate = import_object(KINDS[kind])(str(path), **options)
+    return candidate
+
+
+def _from_url(value: str, options: Options, folder: Path) -> Candidate:
+    candidate: Candidate = import_object(KINDS["http"])(value, **options)
+    return candidate
+
+
+def _from_import(value: str, options: Options, folder: Path) -> Candidate:
+    with modules_beside(folder):
+        function = import_object(value)
+    if not callable(function) or import_name(function) is None:
+        raise InvalidInputError(
+            f"import must name a function of a table that can be imported by its name; {value!r} "
+            f"is a {type(function).__name__}."
+        )
+    return as_candidate(function, **options)  # type: ignore[arg-type]  # checked by as_candidate
+
+
+def _from_column(value: str, options: Options, folder: Path) -> Candidate:
+    return Column(value, **options)  # type: ignore[arg-type]  # checked by Column
+
+
+_MAKERS = {"file": _from_file, "url": _from_url, "import": _from_import, "column": _from_column}

@@ -1,0 +1,451 @@
+"""``localma fit``: from a labelled table with predictions of models to a saved model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeAlias, get_args
+
+import pyarrow as pa
+import typer
+
+from localma._types import AnyArray, Rows
+from localma.candidates import Candidate, Column
+from localma.cautions import Caution
+from localma.cli.app import (
+    AsJson,
+    Seed,
+    TableFile,
+    TextFlags,
+    Trust,
+    WrongCallError,
+    check_out,
+)
+from localma.cli.tables import check_unique, labelled_rows, no_column, split_names
+from localma.cli.terminal import (
+    naming_rows,
+    note,
+    note_cautions,
+    note_remarks,
+    plain_message,
+    print_json,
+    say,
+    share,
+    show_table,
+)
+from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
+from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
+from localma.folds import DEFAULT_FOLDS
+from localma.inspection.record import Label, plain
+from localma.losses import Loss, get_loss
+from localma.model_file import Model, save
+from localma.tables.columns import Known
+from localma.tables.files import TableReader, open_table
+from localma.tables.formats import TableFileError
+from localma.tables.frames import positions_of
+from localma.tables.roles import (
+    CLASS_LOSSES,
+    FOLLOWS_ROWS,
+    Roles,
+    Task,
+    check_weights,
+    class_columns,
+    gate_encoder,
+    target_classes,
+)
+from localma.tables.times import later_folds, time_order
+
+MAX_CLASSES = 5
+"""Classes that are printed."""
+Candidates: TypeAlias = dict[str, Candidate]
+
+
+def fit(
+    table: TableFile,
+    target: Annotated[str, typer.Option(help="The column to predict.")],
+    out: Annotated[Path, typer.Option(help="The model file to write, such as rent.localma.")],
+    text: TextFlags,
+    predictions: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Columns of predictions, separated by commas, or patterns such as 'pred_*'."
+        ),
+    ] = None,
+    models: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="A TOML file that lists models to run."),
+    ] = None,
+    features: Annotated[
+        list[str] | None,
+        typer.Option(help="Columns that the gate sees, separated by commas; default: the rest."),
+    ] = None,
+    loss: Annotated[
+        str | None, typer.Option(help="The loss to minimise, such as squared_error or poisson.")
+    ] = None,
+    gate: Annotated[str, typer.Option(help=f"One of {', '.join(GATES)}.")] = "auto",
+    group: Annotated[
+        str | None, typer.Option(help="Column with the group that each row belongs to.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Column of times; weights are tested on later rows.")
+    ] = None,
+    weight: Annotated[
+        str | None, typer.Option(help="Column with the weight or exposure of each row.")
+    ] = None,
+    positive: Annotated[
+        str | None, typer.Option(help="The class whose probability the columns hold.")
+    ] = None,
+    task: Annotated[
+        str, typer.Option(help="regression, classification, or auto: decided by the target.")
+    ] = "auto",
+    folds: Annotated[
+        int | None,
+        typer.Option(min=2, help="Folds to test the weights; default: 5, fewer for large tables."),
+    ] = None,
+    seed: Seed = 0,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Learn how far to trust each model, row by row.
+
+    Example: localma fit train.csv --target rent --predictions 'pred_*' --out rent.localma
+    """
+    if (predictions is None) == (models is None):
+        raise WrongCallError(
+            "Name the columns of predictions with --predictions, or a file of models with "
+            "--models; use one of the two."
+        )
+    if time is not None and group is not None:
+        raise WrongCallError("--time and --group cannot be combined; leave one out.")
+    if gate not in GATES:
+        raise WrongCallError(f"--gate must be one of {', '.join(GATES)}; received {gate!r}.")
+    check_out(out, table, *filter(None, [models]))
+    checked_task = _check_task(task)
+    checked_loss = _check_loss(loss, checked_task)
+    pool = {} if models is None else _read_pool(models, trust=trust)
+    reader = open_table(table, text.options())
+    names = split_names("--predictions", predictions, reader.names) or _columns_of(pool, reader)
+    seen = None if features is None else split_names("--features", features, reader.names)
+    roles = Roles(target, names, seen, weight, group, time).resolve(reader.names)
+    _check_unique_roles(reader, roles)
+    sample, rows = _read(reader, roles, checked_task)
+    if gate == "auto":
+        _check_folds(folds or DEFAULT_FOLDS, sample, roles)
+    classes = target_classes(
+        sample[target],
+        target,
+        task=checked_task,
+        loss=None if checked_loss is None else checked_loss.name,
+        positive=positive,
+        predictions=roles.predictions,
+    )
+    if classes is None and positive is not None:
+        raise WrongCallError(
+            "--positive names a class, but the target holds numbers; leave it out."
+        )
+    if gate == "auto" and classes is not None and group is None and time is None:
+        _check_folds_of_classes(folds or DEFAULT_FOLDS, sample[target])
+    if models is None:
+        pool = _column_candidates(roles.predictions, classes, positive)
+    model = _make_model(classes, pool, checked_loss, gate, seed)
+    model.cv = folds if time is None else later_folds(sample[time], folds or DEFAULT_FOLDS)
+    with naming_rows(reader, rows):
+        left_out = _fit(model, sample, roles, pool, runs_models=models is not None)
+    save(model, out, notes=_notes(reader, roles))
+    result = _result(model, sample.num_rows, left_out, out)
+    if as_json:
+        print_json(plain(result))
+        note_cautions(model.cautions_)
+    else:
+        _show(result, reader)
+
+
+def _check_task(task: str) -> Task:
+    for known in get_args(Task):
+        if task == known:
+            return known
+    raise WrongCallError(f"--task must be one of {', '.join(get_args(Task))}; received {task!r}.")
+
+
+def _check_loss(name: str | None, task: Task) -> Loss | None:
+    if name is None:
+        return None
+    try:
+        loss = get_loss(name)
+    except InvalidInputError as error:
+        raise WrongCallError(f"--loss: {error.plain}") from error
+    if task == "regression" and loss.name in CLASS_LOSSES:
+        raise WrongCallError(
+            f"--loss {name} is for classes, but --task is regression. Leave one of them out, or "
+            "use --loss bernoulli for numbers between 0 and 1."
+        )
+    return loss
+
+
+def _read_pool(path: Path, *, trust: bool) -> Candidates:
+    from localma.candidates.pool_file import read_pool  # only if there is a file of models
+
+    try:
+        return read_pool(path, trust=trust)
+    except UntrustedFileError as error:
+        raise WrongCallError(
+            f"--models: {error.plain} Add --trust if you trust the authors of {path.name}."
+        ) from error
+    except InvalidInputError as error:
+        raise WrongCallError(f"--models: {error.plain}") from error
+
+
+def _columns_of(pool: Candidates, reader: TableReader) -> list[str]:
+    """List the columns of a table, and the globs, that hold predictions of a pool."""
+    columns = [candidate for candidate in pool.values() if isinstance(candidate, Column)]
+    globs = [str(column.columns[0]) for column in columns if column.is_glob]
+    keys = [key for column in columns if not column.is_glob for key in column.columns]
+    for key in keys:
+        if isinstance(key, str) and key not in reader.names:
+            raise WrongCallError(f"--models: {no_column(key, reader)}")
+        if isinstance(key, int) and not 0 <= key < len(reader.names):
+            raise WrongCallError(
+                f"--models: {reader.name} has no column {key}; it has {len(reader.names)} "
+                "columns, counted from 0."
+            )
+    return globs + [key if isinstance(key, str) else reader.names[key] for key in keys]
+
+
+def _check_unique_roles(reader: TableReader, roles: Roles) -> None:
+    for parameter in ("target", "weight", "group", "time"):
+        check_unique(reader, f"--{parameter}", getattr(roles, parameter))
+    for name in roles.predictions:
+        check_unique(reader, "--predictions", name)
+
+
+def _read(reader: TableReader, roles: Roles, task: Task) -> tuple[pa.Table, Rows]:
+    """Read the labelled rows, in time order if there is one, and their indices in the file."""
+    numeric = dict.fromkeys(roles.predictions, "--predictions")
+    if roles.weight is not None:
+        numeric[roles.weight] = "--weight"
+    if task == "regression":
+        numeric[roles.target] = "--task regression"
+    types = dict.fromkeys(numeric, pa.float64())
+    if roles.group is not None:
+        types[roles.group] = pa.string()
+    try:
+        table = reader.read(Known(types))
+    except TableFileError as error:
+        if error.column not in numeric:
+            raise
+        option = numeric[error.column]
+        raise WrongCallError(f"{option} needs numbers. {plain_message(error)}") from error
+    note_remarks(reader)
+    table, rows = labelled_rows(table, roles.target)
+    if roles.time is None:
+        return table, rows
+    order = time_order(table[roles.time], roles.time)
+    return table.take(order), rows[order]
+
+
+def _check_folds(folds: int, table: pa.Table, roles: Roles) -> None:
+    """Refuse more folds than rows, groups or times; the first time is never tested."""
+    unit, size = "rows", table.num_rows
+    if roles.group is not None:
+        unit, size = "groups", len(table[roles.group].unique())
+    elif roles.time is not None:
+        unit, size = "times", len(table[roles.time].unique())
+    max_folds = size - (roles.time is not None)
+    if folds <= max_folds:
+        return
+    remedy = f"Use --folds {max_folds}" if max_folds > 1 else f"Add more {unit}"
+    raise WrongCallError(
+        f"--folds: {size} {unit} cannot be split into {folds} folds. {remedy}, or a --gate "
+        "that needs no folds, such as global."
+    )
+
+
+def _check_folds_of_classes(folds: int, target: pa.ChunkedArray) -> None:
+    """Refuse more folds than rows of the most frequent class."""
+    label, count = max(
+        ((entry["values"], entry["counts"]) for entry in target.value_counts().to_pylist()),
+        key=lambda pair: pair[1],
+    )
+    if folds > count:
+        raise WrongCallError(
+            f"--folds: {folds} folds need at least {folds} rows of one class; the most frequent "
+            f"class, {label!r}, has {count}. Add more rows, use a smaller --folds, or a --gate "
+            "that needs no folds, such as global."
+        )
+
+
+def _column_candidates(
+    columns: Sequence[str], classes: AnyArray | None, positive: str | None
+) -> Candidates:
+    if classes is None:
+        return {name: Column(name) for name in columns}
+    labels = classes.tolist()
+    entries = class_columns(columns, labels, positive)
+    for entry in entries.values():
+        last = entry.classes[-1]
+        if positive is None and last != labels[-1] and len(entry.columns) == 1:
+            note(
+                f"The column {entry.columns[0]!r} is used as the probability of {last!r}. If that "
+                "is wrong, add --positive."
+            )
+    return {
+        name: Column(list(entry.columns), classes=entry.classes) for name, entry in entries.items()
+    }
+
+
+def _make_model(
+    classes: AnyArray | None, pool: Candidates, loss: Loss | None, gate: str, seed: int
+) -> Model:
+    if classes is None:
+        return LocalMARegressor(pool, loss=loss or "squared_error", gate=gate, random_state=seed)
+    return LocalMAClassifier(pool, loss=loss or "cross_entropy", gate=gate, random_state=seed)
+
+
+def _fit(
+    model: Model, table: pa.Table, roles: Roles, pool: Candidates, *, runs_models: bool
+) -> dict[str, str]:
+    """Fit on the columns that gate and candidates use; no others are needed to predict.
+
+    Returns the columns that the gate does not see, and why.
+    """
+    encoder, left_out = gate_encoder(table, roles)
+    seen = encoder.features or []
+    if not seen and left_out and GATES[str(model.gate)]().needs_inputs:
+        reasons = "; ".join(f"{name!r}, {reason}" for name, reason in left_out.items())
+        raise WrongCallError(
+            f"The gate needs at least one column, and all are left out: {reasons}. Add other "
+            "columns, or use a --gate that needs none, such as global."
+        )
+    model.gate_features = encoder
+    used = {*seen, *roles.predictions}
+    if runs_models:
+        used |= _inputs(pool, table, roles)
+    X = table.select([name for name in table.column_names if name in used])
+    weight = None if roles.weight is None else _weights(table, roles.weight)
+    groups = None if roles.group is None else table[roles.group].to_numpy()
+    try:
+        model.fit(X, table[roles.target].to_numpy(), sample_weight=weight, groups=groups)
+    except CandidateError as error:
+        candidate = pool.get(error.candidate)
+        columns = candidate.columns if isinstance(candidate, Column) else []
+        if runs_models or error.rows or len(columns) < 2:
+            raise
+        raise InvalidInputError(
+            f"{error} (The names of the columns {', '.join(map(repr, columns))} suggest that they "
+            "are the classes of one model. If each is a model, rename them.)"
+        ) from error
+    return left_out
+
+
+def _weights(table: pa.Table, name: str) -> AnyArray:
+    try:
+        return check_weights(table[name], name)
+    except InvalidInputError as error:
+        raise WrongCallError(f"--weight: {error.plain}") from error
+
+
+def _inputs(pool: Candidates, table: pa.Table, roles: Roles) -> set[str]:
+    """List the columns that models use; all but the target if one does not state them.
+
+    Positions refer to the file. They become names, since the fit sees only some of its columns.
+    """
+    names = table.column_names
+    inputs: set[str] = set()
+    states_all = True
+    for candidate in pool.values():
+        if isinstance(candidate, Column):
+            continue
+        if not isinstance(candidate.inputs, list):
+            states_all = False
+            continue
+        try:
+            positions = positions_of(table, candidate.inputs)
+        except InvalidInputError as error:
+            reason = error.plain.removeprefix("X ")
+            raise WrongCallError(
+                f"--models: inputs of {candidate.label!r}: the table {reason}"
+            ) from error
+        used = [names[position] for position in positions]
+        candidate.inputs = list(used)
+        inputs.update(used)
+    return inputs if states_all else set(names) - {roles.target, roles.weight, roles.group}
+
+
+def _notes(reader: TableReader, roles: Roles) -> dict[str, str]:
+    """Describe the labelled table for commands that use the model."""
+    notes = {
+        "target": roles.target,
+        "table": reader.name,
+        "weight": roles.weight,
+        "group": roles.group,
+        "decimal": reader.decimal,
+        "percents": json.dumps(sorted(reader.percents)),
+    }
+    return {key: text for key, text in notes.items() if text is not None}
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What ``localma fit`` reports."""
+
+    model: str
+    task: str
+    classes: list[Label] | None
+    loss: str
+    n_rows: int
+    candidates: dict[str, float]
+    features: list[str]
+    left_out: dict[str, str]
+    cautions: tuple[Caution, ...]
+    verdict: str | None = None
+    gain: Mapping[str, float | None] | None = None
+
+
+def _result(model: Model, n_rows: int, left_out: dict[str, str], out: Path) -> FitResult:
+    task, classes = "regression", None
+    if isinstance(model, LocalMAClassifier):
+        task, classes = "classification", model.classes_.tolist()
+    verdict = gain = None
+    if hasattr(model.gate_, "locality_gain_"):
+        verdict, gain = model.verdict_, model.locality_gain_.as_dict()
+    return FitResult(
+        model=str(out),
+        task=task,
+        classes=classes,
+        loss=model.loss_.name,
+        n_rows=n_rows,
+        candidates=dict(zip(model.candidate_names_, model.global_weights_.tolist(), strict=True)),
+        features=[column.name for column in model.gate_features_.transformer.columns_],
+        left_out={
+            name: reason.replace(
+                FOLLOWS_ROWS, f"{FOLLOWS_ROWS}; to keep it, name the columns with --features"
+            )
+            for name, reason in left_out.items()
+        },
+        cautions=tuple(model.cautions_),
+        verdict=verdict,
+        gain=gain,
+    )
+
+
+def _show(result: FitResult, reader: TableReader) -> None:
+    task = result.task.capitalize()
+    if result.classes is not None:
+        listed = [str(label) for label in result.classes[:MAX_CLASSES]]
+        if len(result.classes) > MAX_CLASSES:
+            listed.append("...")
+        task += f" ({', '.join(listed)})"
+    say(f"{task}, loss {result.loss}, {result.n_rows:,} labelled rows of {reader.name}.")
+    body = [[name, share(weight)] for name, weight in result.candidates.items()]
+    show_table("", ["candidate", "global weight"], body)
+    say(f"The gate sees {', '.join(result.features) or 'no column'}.")
+    for name, reason in result.left_out.items():
+        say(f"The gate does not see {name!r}: {reason}.")
+    if result.verdict:
+        say(result.verdict)
+    else:
+        for caution in result.cautions:
+            say(caution.sentence)
+    say(f"wrote {result.model}")

@@ -1,0 +1,63 @@
+"""``localma report``: one HTML page about a saved model on labelled rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from localma.cli.app import (
+    ModelFile,
+    Seed,
+    TableFile,
+    TextFlags,
+    Trust,
+    check_out,
+)
+from localma.cli.tables import LabelFlags, note_support, read_labelled
+from localma.cli.terminal import naming_rows, say
+from localma.inspection import summarize
+
+
+def report(
+    model: ModelFile,
+    table: TableFile,
+    labels: LabelFlags,
+    text: TextFlags,
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    seed: Seed = 0,
+    trust: Trust = False,
+) -> None:
+    """Write an HTML page with the comparison, the weights and the evidence.
+
+    Example: localma report rent.localma test.csv --out report.html
+    """
+    from localma.report import write  # needs the extra report
+
+    check_out(out, model, table)
+    sample = read_labelled(model, table, labels, text, trust)
+    with naming_rows(sample.reader, sample.rows):
+        summary = summarize(
+            sample.model,
+            sample.X,
+            sample.y,
+            sample_weight=sample.weight,
+            groups=sample.groups,
+            control=labels.control,
+            random_state=seed,
+        )
+    if summary.rows is not None:
+        # Rows are numbered as in the file, as `localma explain` counts them.
+        rows = replace(summary.rows, index=sample.rows[summary.rows.index].tolist())
+        summary = replace(summary, rows=rows)
+    write(summary, out, title=title or f"{model.stem} on {sample.reader.name}")
+    note_support(sample.model, sample.X)
+    say(summary.verdict)
+    comparison = summary.comparison
+    if comparison is not None and comparison.claim not in summary.verdict:
+        claim = comparison.claim[0].lower() + comparison.claim[1:]
+        say(f"On {comparison.n_rows:,} rows of {sample.reader.name}: {claim}")
+    say(f"wrote {out}")
