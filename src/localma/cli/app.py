@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, fields
 from importlib.metadata import version
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, TypeAlias, get_type_hints
 
 import typer
+from typer import Argument, Option
+from typer.models import OptionInfo
 
 from localma.cli.terminal import OPTIONS, plain_message, show_warning
 from localma.errors import InvalidInputError, LocalMAError, LocalMAWarning
@@ -20,9 +22,10 @@ from localma.tables.roles import RoleError
 from localma.tables.text import TextOptions
 from localma.wording import printable
 
+TASK_HINTS = {"Set the task to": "Add --task", "set the task to": "add --task"}
 SEPARATORS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
 
-OptionValue: TypeAlias = "bool | int | float | str | Path | list[str] | TextFlags | None"
+OptionValue: TypeAlias = "bool | int | float | str | Path | list[str] | None"
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -53,7 +56,7 @@ def _print_version(wanted: bool) -> None:
 def _localma(
     print_version: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
@@ -63,54 +66,69 @@ def _localma(
     warnings.simplefilter("ignore", LocalMAWarning)
 
 
+def option(metavar: str, text: str, **limits: float) -> OptionInfo:
+    """Describe an option by a word for its value and a help text."""
+    info: OptionInfo = Option(metavar=metavar, help=text, **limits)
+    return info
+
+
+@dataclass(frozen=True)
+class OptionGroup:
+    """Base class of options that several commands share; every field has a default."""
+
+
 def add_command(command: Callable[..., None]) -> None:
     """Add a function to the program as a command.
 
-    Its parameters become arguments and options. A parameter whose type is a dataclass stands for
-    the fields of the dataclass, so that commands can share options.
+    Its parameters become arguments and options. An `OptionGroup` stands for its fields.
     """
-    records = {
-        name: kind
-        for name, kind in get_type_hints(command).items()
-        if isinstance(kind, type) and is_dataclass(kind)
-    }
+    groups = {name: kind for name, kind in get_type_hints(command).items() if _is_group(kind)}
 
     def run(**values: OptionValue) -> None:
-        for name, kind in records.items():
-            values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+        options = set(values)
+        shared = {
+            name: kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+            for name, kind in groups.items()
+        }
         with warnings.catch_warnings():
             warnings.showwarning = show_warning
             try:
-                command(**values)
+                command(**values, **shared)
             except LocalMAError as error:
-                raise _in_plain_words(error) from error
+                reworded = _in_plain_words(error, options)
+                if reworded is error:
+                    raise
+                raise reworded from error
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__signature__ = Signature(list(_options(command)))  # type: ignore[attr-defined]
     app.command()(run)
 
 
+def _is_group(kind: type) -> bool:
+    return isinstance(kind, type) and issubclass(kind, OptionGroup)
+
+
 def _options(command: Callable[..., None]) -> Iterator[Parameter]:
+    """List the parameters of a command with those of its groups, as typer shall see them."""
     hints = get_type_hints(command, include_extras=True)
     for name, parameter in signature(command).parameters.items():
         kind = hints[name]
-        if not is_dataclass(kind):
+        if not _is_group(kind):
             yield parameter.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY)
             continue
-        shared = get_type_hints(kind, include_extras=True)
-        for field in fields(kind):
-            default = Parameter.empty if field.default is MISSING else field.default
-            yield Parameter(
-                field.name, Parameter.KEYWORD_ONLY, default=default, annotation=shared[field.name]
-            )
+        for option in signature(kind, eval_str=True).parameters.values():
+            yield option.replace(kind=Parameter.KEYWORD_ONLY)
 
 
-def _in_plain_words(error: LocalMAError) -> Exception:
-    """Word an error in terms of files, columns and options."""
-    if not isinstance(error, RoleError):
+def _in_plain_words(error: LocalMAError, options: Collection[str]) -> Exception:
+    """Word an error in terms of files, columns and the options of the command."""
+    if not isinstance(error, RoleError) or error.parameter not in options:
         text = plain_message(error)
         return error if text == str(error) else InvalidInputError(text)
     text = f"--{error.plain}"
+    for words, option in TASK_HINTS.items():
+        text = text.replace(words, option)
     if error.cell is not None:
         text += " " + OPTIONS["missing"].format(value=error.cell)
     return WrongCallError(text)
@@ -167,43 +185,35 @@ def _check_table(path: Path) -> Path:
 
 
 ModelFile = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="A model file that `localma fit` wrote.")
+    Path, Argument(exists=True, dir_okay=False, help="A model file that `localma fit` wrote.")
 ]
 TableFile = Annotated[
     Path,
-    typer.Argument(
+    Argument(
         dir_okay=False,
         callback=_check_table,
         help="A table: CSV, Excel, Parquet, Arrow or JSON Lines; - is standard input.",
     ),
 ]
 Trust = Annotated[
-    bool,
-    typer.Option("--trust", help="Allow candidates that run code, or open files or addresses."),
+    bool, Option("--trust", help="Allow candidates that run code, or open files or addresses.")
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random numbers.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Seed = Annotated[int, option("NUMBER", "Seed of the random numbers.", min=0, max=2**32 - 1)]
+AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 
 
 @dataclass(frozen=True)
-class TextFlags:
+class TextFlags(OptionGroup):
     """Options that state how a table in a text file is written."""
 
     sep: Annotated[
-        str | None,
-        typer.Option(help="Column separator: one character, or tab; default: detected."),
+        str | None, option("CHARACTER", "Column separator, or tab; default: detected.")
     ] = None
-    encoding: Annotated[
-        str | None, typer.Option(help="Encoding of a text file; default: UTF-8 or UTF-16.")
-    ] = None
-    na: Annotated[
-        list[str] | None,
-        typer.Option(help="More cells that mean a missing value, separated by commas."),
-    ] = None
-    decimal: Annotated[
-        str | None,
-        typer.Option(help="Decimal mark, if numbers such as 1,234 are ambiguous."),
-    ] = None
+    encoding: Annotated[str | None, option("NAME", "Encoding; default: UTF-8 or UTF-16.")] = None
+    na: Annotated[list[str] | None, option("CELLS", "More cells that mean a missing value.")] = None
+    decimal: Annotated[str | None, option("CHARACTER", "Decimal mark, if 1,234 is ambiguous.")] = (
+        None
+    )
 
     def options(self) -> TextOptions:
         """Check the options, for the reader of tables."""

@@ -5,14 +5,7 @@ from __future__ import annotations
 from localma import inspection
 from localma.cli.app import AsJson, ModelFile, Seed, TableFile, TextFlags, Trust
 from localma.cli.tables import LabelFlags, note_support, read_labelled
-from localma.cli.terminal import (
-    column_of,
-    naming_rows,
-    note_cautions,
-    print_json,
-    say,
-    show_table,
-)
+from localma.cli.terminal import column_of, naming_rows, note_cautions, print_json, say, show_table
 from localma.inspection import ComparisonDisplay
 from localma.tables.files import TableReader
 
@@ -26,7 +19,9 @@ def evaluate(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare a model with its candidates, and with equal and global weights.
+    """Compare a model with its candidates on labelled rows.
+
+    The table also shows equal weights, global weights and the control.
 
     Example: localma evaluate rent.localma test.csv
     """

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from localma import inspection
 from localma.cli.app import (
     AsJson,
@@ -15,6 +13,7 @@ from localma.cli.app import (
     TextFlags,
     Trust,
     WrongCallError,
+    option,
 )
 from localma.cli.tables import note_support, read_rows
 from localma.cli.terminal import naming_rows, print_json, say, share, show_table
@@ -68,9 +67,7 @@ def weights(
 def explain(
     model: ModelFile,
     table: TableFile,
-    row: Annotated[
-        int, typer.Option(help="The row, counted from 0; negative numbers count from the end.")
-    ],
+    row: Annotated[int, option("NUMBER", "The row, counted from 0; negative from the end.")],
     text: TextFlags,
     trust: Trust = False,
     seed: Seed = 0,

@@ -6,14 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias, get_args
+from typing import Annotated, TypeAlias
 
+import numpy as np
 import pyarrow as pa
-import typer
+from typer import Option
 
 from localma._types import AnyArray, Rows
 from localma.candidates import Candidate, Column
 from localma.cautions import Caution
+from localma.cli import terminal
 from localma.cli.app import (
     AsJson,
     Seed,
@@ -22,19 +24,9 @@ from localma.cli.app import (
     Trust,
     WrongCallError,
     check_out,
+    option,
 )
 from localma.cli.tables import check_unique, labelled_rows, no_column, split_names
-from localma.cli.terminal import (
-    naming_rows,
-    note,
-    note_cautions,
-    note_remarks,
-    plain_message,
-    print_json,
-    say,
-    share,
-    show_table,
-)
 from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
 from localma.folds import DEFAULT_FOLDS
@@ -48,14 +40,15 @@ from localma.tables.frames import positions_of
 from localma.tables.roles import (
     CLASS_LOSSES,
     FOLLOWS_ROWS,
+    TASKS,
     Roles,
-    Task,
     check_weights,
     class_columns,
     gate_encoder,
     target_classes,
 )
 from localma.tables.times import later_folds, time_order
+from localma.wording import count
 
 MAX_CLASSES = 5
 """Classes that are printed."""
@@ -64,46 +57,31 @@ Candidates: TypeAlias = dict[str, Candidate]
 
 def fit(
     table: TableFile,
-    target: Annotated[str, typer.Option(help="The column to predict.")],
-    out: Annotated[Path, typer.Option(help="The model file to write, such as rent.localma.")],
-    text: TextFlags,
+    target: Annotated[str, option("COLUMN", "The column to predict.")],
+    out: Annotated[Path, Option(help="The model file to write, such as rent.localma.")],
+    *,
     predictions: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Columns of predictions, separated by commas, or patterns such as 'pred_*'."
-        ),
+        list[str] | None, option("COLUMNS", "Predictions, such as 'pred_*'.")
     ] = None,
     models: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="A TOML file that lists models to run."),
+        Path | None, Option(exists=True, dir_okay=False, help="A TOML file of models to run.")
     ] = None,
     features: Annotated[
-        list[str] | None,
-        typer.Option(help="Columns that the gate sees, separated by commas; default: the rest."),
+        list[str] | None, option("COLUMNS", "What the gate sees; default: the rest.")
     ] = None,
-    loss: Annotated[
-        str | None, typer.Option(help="The loss to minimise, such as squared_error or poisson.")
-    ] = None,
-    gate: Annotated[str, typer.Option(help=f"One of {', '.join(GATES)}.")] = "auto",
-    group: Annotated[
-        str | None, typer.Option(help="Column with the group that each row belongs to.")
-    ] = None,
+    loss: Annotated[str | None, option("NAME", "The loss to minimise, such as poisson.")] = None,
+    gate: Annotated[str, option("NAME", f"One of {', '.join(GATES)}.")] = "auto",
+    group: Annotated[str | None, option("COLUMN", "The group that each row belongs to.")] = None,
     time: Annotated[
-        str | None, typer.Option(help="Column of times; weights are tested on later rows.")
+        str | None, option("COLUMN", "Times; the weights are tested on later rows.")
     ] = None,
-    weight: Annotated[
-        str | None, typer.Option(help="Column with the weight or exposure of each row.")
-    ] = None,
+    weight: Annotated[str | None, option("COLUMN", "The weight or exposure of each row.")] = None,
     positive: Annotated[
-        str | None, typer.Option(help="The class whose probability the columns hold.")
+        str | None, option("CLASS", "The class whose probability is predicted.")
     ] = None,
-    task: Annotated[
-        str, typer.Option(help="regression, classification, or auto: decided by the target.")
-    ] = "auto",
-    folds: Annotated[
-        int | None,
-        typer.Option(min=2, help="Folds to test the weights; default: 5, fewer for large tables."),
-    ] = None,
+    task: Annotated[str, option("NAME", f"One of {', '.join(TASKS)}.")] = "auto",
+    folds: Annotated[int | None, option("NUMBER", "Folds that test the weights.", min=2)] = None,
+    text: TextFlags,
     seed: Seed = 0,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -122,21 +100,20 @@ def fit(
     if gate not in GATES:
         raise WrongCallError(f"--gate must be one of {', '.join(GATES)}; received {gate!r}.")
     check_out(out, table, *filter(None, [models]))
-    checked_task = _check_task(task)
-    checked_loss = _check_loss(loss, checked_task)
+    checked_loss = _check_loss(loss, task)
     pool = {} if models is None else _read_pool(models, trust=trust)
     reader = open_table(table, text.options())
     names = split_names("--predictions", predictions, reader.names) or _columns_of(pool, reader)
     seen = None if features is None else split_names("--features", features, reader.names)
     roles = Roles(target, names, seen, weight, group, time).resolve(reader.names)
     _check_unique_roles(reader, roles)
-    sample, rows = _read(reader, roles, checked_task)
+    sample, rows = _read(reader, roles, task)
     if gate == "auto":
         _check_folds(folds or DEFAULT_FOLDS, sample, roles)
     classes = target_classes(
         sample[target],
         target,
-        task=checked_task,
+        task=task,
         loss=None if checked_loss is None else checked_loss.name,
         positive=positive,
         predictions=roles.predictions,
@@ -151,25 +128,18 @@ def fit(
         pool = _column_candidates(roles.predictions, classes, positive)
     model = _make_model(classes, pool, checked_loss, gate, seed)
     model.cv = folds if time is None else later_folds(sample[time], folds or DEFAULT_FOLDS)
-    with naming_rows(reader, rows):
+    with terminal.naming_rows(reader, rows):
         left_out = _fit(model, sample, roles, pool, runs_models=models is not None)
     save(model, out, notes=_notes(reader, roles))
     result = _result(model, sample.num_rows, left_out, out)
     if as_json:
-        print_json(plain(result))
-        note_cautions(model.cautions_)
+        terminal.print_json(plain(result))
+        terminal.note_cautions(model.cautions_)
     else:
         _show(result, reader)
 
 
-def _check_task(task: str) -> Task:
-    for known in get_args(Task):
-        if task == known:
-            return known
-    raise WrongCallError(f"--task must be one of {', '.join(get_args(Task))}; received {task!r}.")
-
-
-def _check_loss(name: str | None, task: Task) -> Loss | None:
+def _check_loss(name: str | None, task: str) -> Loss | None:
     if name is None:
         return None
     try:
@@ -220,7 +190,7 @@ def _check_unique_roles(reader: TableReader, roles: Roles) -> None:
         check_unique(reader, "--predictions", name)
 
 
-def _read(reader: TableReader, roles: Roles, task: Task) -> tuple[pa.Table, Rows]:
+def _read(reader: TableReader, roles: Roles, task: str) -> tuple[pa.Table, Rows]:
     """Read the labelled rows, in time order if there is one, and their indices in the file."""
     numeric = dict.fromkeys(roles.predictions, "--predictions")
     if roles.weight is not None:
@@ -236,8 +206,8 @@ def _read(reader: TableReader, roles: Roles, task: Task) -> tuple[pa.Table, Rows
         if error.column not in numeric:
             raise
         option = numeric[error.column]
-        raise WrongCallError(f"{option} needs numbers. {plain_message(error)}") from error
-    note_remarks(reader)
+        raise WrongCallError(f"{option} needs numbers. {terminal.plain_message(error)}") from error
+    terminal.note_remarks(reader)
     table, rows = labelled_rows(table, roles.target)
     if roles.time is None:
         return table, rows
@@ -247,31 +217,31 @@ def _read(reader: TableReader, roles: Roles, task: Task) -> tuple[pa.Table, Rows
 
 def _check_folds(folds: int, table: pa.Table, roles: Roles) -> None:
     """Refuse more folds than rows, groups or times; the first time is never tested."""
-    unit, size = "rows", table.num_rows
+    unit, size = "row", table.num_rows
     if roles.group is not None:
-        unit, size = "groups", len(table[roles.group].unique())
+        unit, size = "group", len(table[roles.group].unique())
     elif roles.time is not None:
-        unit, size = "times", len(table[roles.time].unique())
+        unit, size = "time", len(table[roles.time].unique())
     max_folds = size - (roles.time is not None)
     if folds <= max_folds:
         return
-    remedy = f"Use --folds {max_folds}" if max_folds > 1 else f"Add more {unit}"
+    remedy = f"Use --folds {max_folds}" if max_folds > 1 else f"Add more {unit}s"
     raise WrongCallError(
-        f"--folds: {size} {unit} cannot be split into {folds} folds. {remedy}, or a --gate "
+        f"--folds: {count(size, unit)} cannot be split into {folds} folds. {remedy}, or a --gate "
         "that needs no folds, such as global."
     )
 
 
 def _check_folds_of_classes(folds: int, target: pa.ChunkedArray) -> None:
     """Refuse more folds than rows of the most frequent class."""
-    label, count = max(
+    label, n_rows = max(
         ((entry["values"], entry["counts"]) for entry in target.value_counts().to_pylist()),
         key=lambda pair: pair[1],
     )
-    if folds > count:
+    if folds > n_rows:
         raise WrongCallError(
             f"--folds: {folds} folds need at least {folds} rows of one class; the most frequent "
-            f"class, {label!r}, has {count}. Add more rows, use a smaller --folds, or a --gate "
+            f"class, {label!r}, has {n_rows}. Add more rows, use a smaller --folds, or a --gate "
             "that needs no folds, such as global."
         )
 
@@ -286,12 +256,13 @@ def _column_candidates(
     for entry in entries.values():
         last = entry.classes[-1]
         if positive is None and last != labels[-1] and len(entry.columns) == 1:
-            note(
+            terminal.note(
                 f"The column {entry.columns[0]!r} is used as the probability of {last!r}. If that "
                 "is wrong, add --positive."
             )
     return {
-        name: Column(list(entry.columns), classes=entry.classes) for name, entry in entries.items()
+        name: Column(list(entry.columns), classes=np.array(entry.classes))
+        for name, entry in entries.items()
     }
 
 
@@ -323,7 +294,7 @@ def _fit(
     if runs_models:
         used |= _inputs(pool, table, roles)
     X = table.select([name for name in table.column_names if name in used])
-    weight = None if roles.weight is None else _weights(table, roles.weight)
+    weight = None if roles.weight is None else check_weights(table[roles.weight], roles.weight)
     groups = None if roles.group is None else table[roles.group].to_numpy()
     try:
         model.fit(X, table[roles.target].to_numpy(), sample_weight=weight, groups=groups)
@@ -337,13 +308,6 @@ def _fit(
             "are the classes of one model. If each is a model, rename them.)"
         ) from error
     return left_out
-
-
-def _weights(table: pa.Table, name: str) -> AnyArray:
-    try:
-        return check_weights(table[name], name)
-    except InvalidInputError as error:
-        raise WrongCallError(f"--weight: {error.plain}") from error
 
 
 def _inputs(pool: Candidates, table: pa.Table, roles: Roles) -> set[str]:
@@ -437,15 +401,15 @@ def _show(result: FitResult, reader: TableReader) -> None:
         if len(result.classes) > MAX_CLASSES:
             listed.append("...")
         task += f" ({', '.join(listed)})"
-    say(f"{task}, loss {result.loss}, {result.n_rows:,} labelled rows of {reader.name}.")
-    body = [[name, share(weight)] for name, weight in result.candidates.items()]
-    show_table("", ["candidate", "global weight"], body)
-    say(f"The gate sees {', '.join(result.features) or 'no column'}.")
+    terminal.say(f"{task}, loss {result.loss}, {result.n_rows:,} labelled rows of {reader.name}.")
+    body = [[name, terminal.share(weight)] for name, weight in result.candidates.items()]
+    terminal.show_table("", ["candidate", "global weight"], body)
+    terminal.say(f"The gate sees {', '.join(result.features) or 'no column'}.")
     for name, reason in result.left_out.items():
-        say(f"The gate does not see {name!r}: {reason}.")
+        terminal.say(f"The gate does not see {name!r}: {reason}.")
     if result.verdict:
-        say(result.verdict)
+        terminal.say(result.verdict)
     else:
         for caution in result.cautions:
-            say(caution.sentence)
-    say(f"wrote {result.model}")
+            terminal.say(caution.sentence)
+    terminal.say(f"wrote {result.model}")

@@ -8,12 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 import localma
 from localma._types import Json
 from localma.candidates import needs_trust
-from localma.cli.app import AsJson, ModelFile, Seed, WrongCallError
+from localma.cli.app import AsJson, ModelFile, Seed, WrongCallError, option
 from localma.cli.terminal import print_json, say, show_table
 from localma.errors import FileFormatError
 from localma.model_file import inspect as read_description
@@ -105,13 +105,11 @@ def _describe_candidate(entry: Json) -> str:
 
 def cache(
     folder: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the cache; default: $LOCALMA_CACHE or your user cache."),
+        Path | None, Option(help="Folder of the cache; default: $LOCALMA_CACHE or your user cache.")
     ] = None,
-    clean: Annotated[bool, typer.Option("--clean", help="Delete the cached predictions.")] = False,
+    clean: Annotated[bool, Option("--clean", help="Delete the cached predictions.")] = False,
     older_than: Annotated[
-        float | None,
-        typer.Option(min=0, help="With --clean: delete only what was not used for so many days."),
+        float | None, option("DAYS", "With --clean: only if unused for so long.", min=0)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -190,7 +188,7 @@ def warm_up(as_json: AsJson = False) -> None:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the two pictures.")] = Path("demo"),
+    out: Annotated[Path, Option(help="Folder for the two pictures.")] = Path("demo"),
     seed: Seed = 0,
 ) -> None:
     """Run the motivating example of the paper.

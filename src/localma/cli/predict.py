@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import typer
+from typer import Option
 
 from localma._types import AnyArray, Array, RowMask, Rows
 from localma.cli.app import (
@@ -22,6 +22,7 @@ from localma.cli.app import (
     Trust,
     WrongCallError,
     check_table_out,
+    option,
 )
 from localma.cli.tables import (
     count_unfamiliar,
@@ -52,27 +53,26 @@ MISSING = ("error", "nan")
 def predict(
     model: ModelFile,
     table: TableFile,
-    out: Annotated[Path, typer.Option(help="The table to write; - is standard output.")],
-    text: TextFlags,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(help="Columns to copy to the output, such as an id, separated by commas."),
-    ] = None,
+    out: Annotated[Path, Option(help="The table to write; - is standard output.")],
+    *,
+    keep: Annotated[list[str] | None, option("COLUMNS", "Columns to copy, such as an id.")] = None,
     missing: Annotated[
         str,
-        typer.Option(
-            help="If a candidate that is needed has no prediction for a row: error to stop, nan "
-            "to leave the prediction empty."
+        option(
+            "error|nan",
+            "If a candidate that is needed has no prediction for a row: error to stop, nan "
+            "to leave the prediction empty.",
         ),
     ] = "error",
     raw_cells: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--raw-cells",
             help="Write texts such as =1+1 unchanged. By default they get a leading ' in .csv, "
             ".tsv and .xlsx files, so that no spreadsheet runs them.",
         ),
     ] = False,
+    text: TextFlags,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:

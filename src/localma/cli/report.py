@@ -6,16 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from localma.cli.app import (
-    ModelFile,
-    Seed,
-    TableFile,
-    TextFlags,
-    Trust,
-    check_out,
-)
+from localma.cli.app import ModelFile, Seed, TableFile, TextFlags, Trust, check_out, option
 from localma.cli.tables import LabelFlags, note_support, read_labelled
 from localma.cli.terminal import naming_rows, say
 from localma.inspection import summarize
@@ -24,14 +17,15 @@ from localma.inspection import summarize
 def report(
     model: ModelFile,
     table: TableFile,
+    *,
     labels: LabelFlags,
+    out: Annotated[Path, Option(help="The HTML file to write.")] = Path("report.html"),
+    title: Annotated[str | None, option("TEXT", "Title of the page.")] = None,
     text: TextFlags,
-    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     seed: Seed = 0,
     trust: Trust = False,
 ) -> None:
-    """Write an HTML page with the comparison, the weights and the evidence.
+    """Write an HTML page about a model on labelled rows.
 
     Example: localma report rent.localma test.csv --out report.html
     """

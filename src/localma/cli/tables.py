@@ -11,10 +11,10 @@ from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
-import typer
+from typer import Option
 
 from localma._types import AnyArray, Array, Rows
-from localma.cli.app import TextFlags, WrongCallError
+from localma.cli.app import OptionGroup, TextFlags, WrongCallError, option
 from localma.cli.terminal import note, note_remarks
 from localma.errors import InvalidInputError, UntrustedFileError
 from localma.estimators import LocalMARegressor
@@ -172,22 +172,14 @@ def _read_some(reader: TableReader, known: Known, columns: Sequence[str]) -> pa.
 
 
 @dataclass(frozen=True)
-class LabelFlags:
+class LabelFlags(OptionGroup):
     """Options of the commands that evaluate a model on labelled rows."""
 
-    target: Annotated[
-        str | None, typer.Option(help="Column of the target; default: the same as in the fit.")
-    ] = None
+    target: Annotated[str | None, option("COLUMN", "The target; default: as in the fit.")] = None
     group: Annotated[
-        str | None,
-        typer.Option(
-            help="Column with the group of each row, for standard errors between groups; "
-            "default: the same as in the fit."
-        ),
+        str | None, option("COLUMN", "The group of each row; default: as in the fit.")
     ] = None
-    control: Annotated[
-        bool, typer.Option(help="Whether to fit the control: the gate over constants.")
-    ] = True
+    control: Annotated[bool, Option(help="Whether to fit the control, which takes longest.")] = True
 
 
 @dataclass(frozen=True)

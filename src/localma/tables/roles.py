@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Literal, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import narwhals as nw
 import numpy as np
@@ -18,10 +18,10 @@ from localma.tables.frames import missing_column
 
 Label: TypeAlias = str | int | float | bool
 """A class."""
-Task: TypeAlias = Literal["auto", "regression", "classification"]
 ClassGroups: TypeAlias = dict[str, dict[Label, str]]
 """Columns by model and class."""
 
+TASKS = ("auto", "regression", "classification")
 CLASS_LOSSES = ("cross_entropy", "brier")
 SEPARATORS = "_-.: "
 """Characters between the name of a model and the name of a class."""
@@ -370,7 +370,7 @@ def target_classes(
     target: IntoSeries,
     name: str = "y",
     *,
-    task: Task = "auto",
+    task: str = "auto",
     loss: str | None = None,
     positive: str | None = None,
     predictions: Sequence[str] = (),
@@ -412,6 +412,8 @@ def target_classes(
     >>> target_classes(polars.Series([1.5, 2.5, 4.0])) is None
     True
     """
+    if task not in TASKS:
+        raise RoleError("task", f"must be one of {', '.join(TASKS)}; received {task!r}.")
     series = nw.from_native(target, series_only=True)
     is_text = series.dtype in (nw.String, nw.Categorical, nw.Enum)
     if task == "regression":
@@ -447,10 +449,10 @@ def _ambiguous_task(name: str, values: list[float]) -> str:
         listed = f"{values[0]:g}, {values[1]:g}, ..., {values[-1]:g}"
         meaning = "the predictions are one probability per class"
     return (
-        f"the target {name!r} has only the values {listed}. Choose classification if they are "
-        f"classes: {meaning}, and the default loss is cross_entropy. Choose regression if they "
-        "are quantities: the predictions are in the same unit, and the default loss is "
-        "squared_error."
+        f"the target {name!r} has only the values {listed}. Set the task to classification if "
+        f"they are classes: {meaning}, and the default loss is cross_entropy. Set the task to "
+        "regression if they are quantities: the predictions are in the same unit, and the default "
+        "loss is squared_error."
     )
 
 
@@ -497,8 +499,9 @@ def check_weights(weight: IntoSeries, name: str = "weight") -> AnyArray:
     """
     values = nw.from_native(weight, series_only=True).to_numpy()
     if values.dtype.kind not in "biuf" or not (values >= 0).all() or not values.any():
-        raise InvalidInputError(
-            "Weights must be numbers, zero or more, in every row, and not all zero. The column "
-            f"{name!r} has other values. Fill in missing weights, or leave those rows out."
+        raise RoleError(
+            "weight",
+            "weights must be numbers, zero or more, in every row, and not all zero. The column "
+            f"{name!r} has other values. Fill in missing weights, or leave those rows out.",
         )
     return values
