@@ -20,6 +20,7 @@ NEEDED = {
     "src/localma/candidates/cached.py": "pyarrow",
     "src/localma/candidates/files/skops.py": "skops",
     "src/localma/candidates/files/torch.py": "torch",
+    "src/localma/candidates/pool_file.py": "polars",
     "src/localma/gates/image.py": "accelerate",
     "src/localma/gates/module.py": "accelerate",
     "src/localma/gates/_text_encoder.py": "torch",

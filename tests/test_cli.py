@@ -29,8 +29,6 @@ from localma.errors import InvalidInputError  # noqa: E402
 from localma.imports import import_object, modules_beside  # noqa: E402
 from localma.tables import files  # noqa: E402
 from localma.tables.formats import named_format  # noqa: E402
-from localma.tables.roles import columns_in_row_order  # noqa: E402
-from localma.tables.times import later_folds  # noqa: E402
 from localma.tables.writing import writing  # noqa: E402
 from localma.wording import printable  # noqa: E402
 
@@ -1316,10 +1314,6 @@ def test_times_have_an_order(tmp_path, days, words):
 def test_rows_of_one_time_are_not_judged_by_one_another(tmp_path):
     call(*timed(tmp_path, [2018 + k % 7 for k in range(140)]), "--folds", "3")
     assert len(load(tmp_path / "m.localma").gate_.fold_answers_) == 3
-    table = pa.chunked_array([sorted(2018 + k % 7 for k in range(140))])
-    for train, test in later_folds(table, 3):
-        years = table.to_numpy()
-        assert years[train].max() < years[test].min()
 
 
 def test_rows_are_counted_as_in_the_file(inside, tmp_path, monkeypatch):
@@ -1963,24 +1957,6 @@ def test_a_table_sorted_by_its_only_column_keeps_it(tmp_path):
     table = make_table(60).select(["area", "pred_north", "pred_south", "rent"]).sort_by("area")
     _, seen = fit_in(tmp_path, table, "--gate", "global")
     assert seen == ["area"]
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([*range(30)], True),
-        ([*range(30, 0, -1)], True),
-        ([k / 3 for k in range(30)], True),
-        ([None, *range(29)], True),
-        ([0] * 15 + [1] * 15, False),
-        ([*range(19)], False),
-        ([*range(29), 0], False),
-        ([str(k) for k in range(10, 40)], False),
-        ([3] * 30, False),
-    ],
-)
-def test_which_numbers_follow_the_rows(values, expected):
-    assert bool(columns_in_row_order(pa.table({"x": values}), ["x"])) == expected
 
 
 def test_evaluate_asks_about_a_gap_and_tells_the_support(inside, tmp_path):

@@ -11,7 +11,7 @@ import localma
 
 PACKAGE = Path(localma.__file__).parent
 LAYERS = [
-    {"errors", "cautions", "_optional", "_torch_packages", "progress"}
+    {"errors", "cautions", "_optional", "_torch_packages", "_types", "progress"}
     | {"wording", "_signals", "_threads"},
     {"storage", "imports"},
     {"tables"},

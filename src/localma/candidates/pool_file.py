@@ -1,6 +1,6 @@
-"""Pools of candidates that a TOML file describes.
+"""Pools that a TOML file describes, or the columns of a table.
 
-The file has one table per candidate, under the name of the candidate::
+A file has one table per candidate, under the name of the candidate::
 
     [guess]
     column = "broker_guess"
@@ -25,15 +25,21 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from localma._types import Json
+import numpy as np
+from narwhals.typing import IntoDataFrame
+
+from localma._types import AnyArray, Json
 from localma.candidates.base import Candidate
 from localma.candidates.column import Column
 from localma.candidates.infer import KINDS, SUFFIXES, as_candidate
 from localma.errors import InvalidInputError, UntrustedFileError
 from localma.imports import import_name, import_object, modules_beside
+from localma.tables.frames import ColumnKey, column_names, missing_column, positions_of
+from localma.tables.roles import RoleError, class_columns
 
 Options: TypeAlias = dict[str, Json]
 
@@ -164,3 +170,118 @@ def _from_column(value: str, options: Options, folder: Path) -> Candidate:
 
 
 _MAKERS = {"file": _from_file, "url": _from_url, "import": _from_import, "column": _from_column}
+
+
+def column_candidates(
+    columns: Sequence[str], classes: AnyArray | None = None, positive: str | None = None
+) -> dict[str, Candidate]:
+    """Make candidates of the prediction columns of a table.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        The prediction columns.
+    classes : array of shape (n_classes,), optional
+        The classes of the target; None for a regression.
+    positive : str, optional
+        The class whose probability single columns hold, as text.
+
+    Returns
+    -------
+    dict of str to Candidate
+        One candidate per column, or per classifier (see `localma.tables.roles.class_columns`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> column_candidates(["a_no", "a_yes"], np.array(["no", "yes"]))
+    {'a': Column('a_no+a_yes')}
+    """
+    if classes is None:
+        return {name: Column(name) for name in columns}
+    return {
+        name: Column(list(entry.columns), classes=np.array(entry.classes))
+        for name, entry in class_columns(columns, classes.tolist(), positive).items()
+    }
+
+
+def prediction_columns(pool: Mapping[str, Candidate], names: Sequence[str]) -> list[str]:
+    """List the columns of a table, and the globs, that hold predictions of a pool.
+
+    Parameters
+    ----------
+    pool : mapping of str to Candidate
+    names : sequence of str
+        The columns of the table.
+
+    Returns
+    -------
+    list of str
+
+    Examples
+    --------
+    >>> prediction_columns({"a": Column("pred_*"), "b": Column(1)}, ["area", "guess", "pred_a"])
+    ['pred_*', 'guess']
+    """
+    columns = [candidate for candidate in pool.values() if isinstance(candidate, Column)]
+    globs = [str(column.columns[0]) for column in columns if column.is_glob]
+    keys = [key for column in columns if not column.is_glob for key in column.columns]
+    for key in keys:
+        if isinstance(key, str) and key not in names:
+            reason = missing_column(key, names).plain.removeprefix("X ")
+            raise RoleError("models", f"the table {reason}")
+        if isinstance(key, int) and not 0 <= key < len(names):
+            raise RoleError(
+                "models",
+                f"the table has no column {key}; it has {len(names)} columns, counted from 0.",
+            )
+    by_key: dict[ColumnKey, str] = {**dict(enumerate(names)), **{name: name for name in names}}
+    return globs + [by_key[key] for key in keys]
+
+
+def input_columns(
+    pool: Mapping[str, Candidate], table: IntoDataFrame, hidden: Iterable[str | None] = ()
+) -> set[str]:
+    """List the columns of a table that the models of a pool use.
+
+    Inputs that are stated as positions become names, so that the models also work on a table with
+    fewer columns.
+
+    Parameters
+    ----------
+    pool : mapping of str to Candidate
+    table : data frame
+    hidden : iterable of str
+        Columns that only a model that states them sees, such as the target.
+
+    Returns
+    -------
+    set of str
+        The stated inputs; all columns that are not hidden if a model does not state its inputs.
+
+    Examples
+    --------
+    >>> import polars
+    >>> model = as_candidate(len, inputs=[1])
+    >>> input_columns({"a": model}, polars.DataFrame({"area": [1], "rooms": [2]}))
+    {'rooms'}
+    >>> model.inputs
+    ['rooms']
+    """
+    names = column_names(table) or []
+    inputs: set[str] = set()
+    models = [candidate for candidate in pool.values() if not isinstance(candidate, Column)]
+    for model in models:
+        if isinstance(model.inputs, list):
+            try:
+                positions = positions_of(table, model.inputs)
+            except InvalidInputError as error:
+                reason = error.plain.removeprefix("X ")
+                raise RoleError(
+                    "models", f"inputs of {model.label!r}: the table {reason}"
+                ) from error
+            model.inputs = [names[position] for position in positions]
+            inputs.update(names[position] for position in positions)
+    if all(isinstance(model.inputs, list) for model in models):
+        return inputs
+    return set(names) - set(hidden)

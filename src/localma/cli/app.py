@@ -66,9 +66,11 @@ def _localma(
     warnings.simplefilter("ignore", LocalMAWarning)
 
 
-def option(metavar: str, text: str, **limits: float) -> OptionInfo:
-    """Describe an option by a word for its value and a help text."""
-    info: OptionInfo = Option(metavar=metavar, help=text, **limits)
+def option(
+    metavar: str, text: str, *, min: float | None = None, max: float | None = None
+) -> OptionInfo:
+    """Describe an option by a word for its value, a help text and limits."""
+    info: OptionInfo = Option(metavar=metavar, help=text, min=min, max=max)
     return info
 
 
@@ -123,10 +125,14 @@ def _options(command: Callable[..., None]) -> Iterator[Parameter]:
 
 def _in_plain_words(error: LocalMAError, options: Collection[str]) -> Exception:
     """Word an error in terms of files, columns and the options of the command."""
-    if not isinstance(error, RoleError) or error.parameter not in options:
+    if not isinstance(error, RoleError):
         text = plain_message(error)
         return error if text == str(error) else InvalidInputError(text)
-    text = f"--{error.plain}"
+    text = error.plain
+    if error.parameter not in options:
+        reason = text.removeprefix(f"{error.parameter}: ")
+        return InvalidInputError(reason[0].upper() + reason[1:])
+    text = f"--{text}"
     for words, option in TASK_HINTS.items():
         text = text.replace(words, option)
     if error.cell is not None:
@@ -207,10 +213,15 @@ class TextFlags(OptionGroup):
     """Options that state how a table in a text file is written."""
 
     sep: Annotated[
-        str | None, option("CHARACTER", "Column separator, or tab; default: detected.")
+        str | None, option("CHARACTER", "Separator of columns, or tab; default: detected.")
     ] = None
-    encoding: Annotated[str | None, option("NAME", "Encoding; default: UTF-8 or UTF-16.")] = None
-    na: Annotated[list[str] | None, option("CELLS", "More cells that mean a missing value.")] = None
+    encoding: Annotated[
+        str | None, option("NAME", "Encoding of text; default: UTF-8 or UTF-16.")
+    ] = None
+    na: Annotated[
+        list[str] | None,
+        option("CELLS", "More cells that mean a missing value, separated by commas."),
+    ] = None
     decimal: Annotated[str | None, option("CHARACTER", "Decimal mark, if 1,234 is ambiguous.")] = (
         None
     )

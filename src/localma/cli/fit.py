@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 from typer import Option
 
 from localma._types import AnyArray, Rows
 from localma.candidates import Candidate, Column
+from localma.candidates.pool_file import (
+    column_candidates,
+    input_columns,
+    prediction_columns,
+    read_pool,
+)
 from localma.cautions import Caution
 from localma.cli import terminal
 from localma.cli.app import (
@@ -26,7 +31,7 @@ from localma.cli.app import (
     check_out,
     option,
 )
-from localma.cli.tables import check_unique, labelled_rows, no_column, split_names
+from localma.cli.tables import check_unique, labelled_rows, split_names
 from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
 from localma.folds import DEFAULT_FOLDS
@@ -36,14 +41,12 @@ from localma.model_file import Model, save
 from localma.tables.columns import Known
 from localma.tables.files import TableReader, open_table
 from localma.tables.formats import TableFileError
-from localma.tables.frames import positions_of
 from localma.tables.roles import (
     CLASS_LOSSES,
     FOLLOWS_ROWS,
     TASKS,
     Roles,
     check_weights,
-    class_columns,
     gate_encoder,
     target_classes,
 )
@@ -61,15 +64,19 @@ def fit(
     out: Annotated[Path, Option(help="The model file to write, such as rent.localma.")],
     *,
     predictions: Annotated[
-        list[str] | None, option("COLUMNS", "Predictions, such as 'pred_*'.")
+        list[str] | None,
+        option("COLUMNS", "Predictions, separated by commas, or patterns such as 'pred_*'."),
     ] = None,
     models: Annotated[
         Path | None, Option(exists=True, dir_okay=False, help="A TOML file of models to run.")
     ] = None,
     features: Annotated[
-        list[str] | None, option("COLUMNS", "What the gate sees; default: the rest.")
+        list[str] | None,
+        option("COLUMNS", "Columns that the gate sees, separated by commas; default: the rest."),
     ] = None,
-    loss: Annotated[str | None, option("NAME", "The loss to minimise, such as poisson.")] = None,
+    loss: Annotated[
+        str | None, option("NAME", "The loss to minimise, such as squared_error or poisson.")
+    ] = None,
     gate: Annotated[str, option("NAME", f"One of {', '.join(GATES)}.")] = "auto",
     group: Annotated[str | None, option("COLUMN", "The group that each row belongs to.")] = None,
     time: Annotated[
@@ -77,10 +84,13 @@ def fit(
     ] = None,
     weight: Annotated[str | None, option("COLUMN", "The weight or exposure of each row.")] = None,
     positive: Annotated[
-        str | None, option("CLASS", "The class whose probability is predicted.")
+        str | None, option("CLASS", "The class whose probability the predictions are.")
     ] = None,
     task: Annotated[str, option("NAME", f"One of {', '.join(TASKS)}.")] = "auto",
-    folds: Annotated[int | None, option("NUMBER", "Folds that test the weights.", min=2)] = None,
+    folds: Annotated[
+        int | None,
+        option("NUMBER", "Folds that test the weights; default: 5, fewer for large tables.", min=2),
+    ] = None,
     text: TextFlags,
     seed: Seed = 0,
     trust: Trust = False,
@@ -101,10 +111,12 @@ def fit(
         raise WrongCallError(f"--gate must be one of {', '.join(GATES)}; received {gate!r}.")
     check_out(out, table, *filter(None, [models]))
     checked_loss = _check_loss(loss, task)
-    pool = {} if models is None else _read_pool(models, trust=trust)
+    pool = {} if models is None else _read_pool(models, trust)
     reader = open_table(table, text.options())
-    names = split_names("--predictions", predictions, reader.names) or _columns_of(pool, reader)
-    seen = None if features is None else split_names("--features", features, reader.names)
+    names = split_names("--predictions", predictions, reader.names) or prediction_columns(
+        pool, reader.names
+    )
+    seen = features and split_names("--features", features, reader.names)
     roles = Roles(target, names, seen, weight, group, time).resolve(reader.names)
     _check_unique_roles(reader, roles)
     sample, rows = _read(reader, roles, task)
@@ -114,7 +126,7 @@ def fit(
         sample[target],
         target,
         task=task,
-        loss=None if checked_loss is None else checked_loss.name,
+        loss=getattr(checked_loss, "name", None),
         positive=positive,
         predictions=roles.predictions,
     )
@@ -125,7 +137,9 @@ def fit(
     if gate == "auto" and classes is not None and group is None and time is None:
         _check_folds_of_classes(folds or DEFAULT_FOLDS, sample[target])
     if models is None:
-        pool = _column_candidates(roles.predictions, classes, positive)
+        pool = column_candidates(roles.predictions, classes, positive)
+        if positive is None and classes is not None:
+            _note_positive(pool, classes)
     model = _make_model(classes, pool, checked_loss, gate, seed)
     model.cv = folds if time is None else later_folds(sample[time], folds or DEFAULT_FOLDS)
     with terminal.naming_rows(reader, rows):
@@ -154,9 +168,7 @@ def _check_loss(name: str | None, task: str) -> Loss | None:
     return loss
 
 
-def _read_pool(path: Path, *, trust: bool) -> Candidates:
-    from localma.candidates.pool_file import read_pool  # only if there is a file of models
-
+def _read_pool(path: Path, trust: bool) -> Candidates:
     try:
         return read_pool(path, trust=trust)
     except UntrustedFileError as error:
@@ -165,22 +177,6 @@ def _read_pool(path: Path, *, trust: bool) -> Candidates:
         ) from error
     except InvalidInputError as error:
         raise WrongCallError(f"--models: {error.plain}") from error
-
-
-def _columns_of(pool: Candidates, reader: TableReader) -> list[str]:
-    """List the columns of a table, and the globs, that hold predictions of a pool."""
-    columns = [candidate for candidate in pool.values() if isinstance(candidate, Column)]
-    globs = [str(column.columns[0]) for column in columns if column.is_glob]
-    keys = [key for column in columns if not column.is_glob for key in column.columns]
-    for key in keys:
-        if isinstance(key, str) and key not in reader.names:
-            raise WrongCallError(f"--models: {no_column(key, reader)}")
-        if isinstance(key, int) and not 0 <= key < len(reader.names):
-            raise WrongCallError(
-                f"--models: {reader.name} has no column {key}; it has {len(reader.names)} "
-                "columns, counted from 0."
-            )
-    return globs + [key if isinstance(key, str) else reader.names[key] for key in keys]
 
 
 def _check_unique_roles(reader: TableReader, roles: Roles) -> None:
@@ -246,24 +242,14 @@ def _check_folds_of_classes(folds: int, target: pa.ChunkedArray) -> None:
         )
 
 
-def _column_candidates(
-    columns: Sequence[str], classes: AnyArray | None, positive: str | None
-) -> Candidates:
-    if classes is None:
-        return {name: Column(name) for name in columns}
-    labels = classes.tolist()
-    entries = class_columns(columns, labels, positive)
-    for entry in entries.values():
-        last = entry.classes[-1]
-        if positive is None and last != labels[-1] and len(entry.columns) == 1:
+def _note_positive(pool: Candidates, classes: AnyArray) -> None:
+    """Print which class a single column of probabilities is used for, if it is not the last."""
+    for name, column in pool.items():
+        if column.classes is not None and column.classes[-1] != classes[-1]:
             terminal.note(
-                f"The column {entry.columns[0]!r} is used as the probability of {last!r}. If that "
-                "is wrong, add --positive."
+                f"The column {name!r} is used as the probability of {column.classes[-1].item()!r}. "
+                "If that is wrong, add --positive."
             )
-    return {
-        name: Column(list(entry.columns), classes=np.array(entry.classes))
-        for name, entry in entries.items()
-    }
 
 
 def _make_model(
@@ -292,7 +278,7 @@ def _fit(
     model.gate_features = encoder
     used = {*seen, *roles.predictions}
     if runs_models:
-        used |= _inputs(pool, table, roles)
+        used |= input_columns(pool, table, (roles.target, roles.weight, roles.group))
     X = table.select([name for name in table.column_names if name in used])
     weight = None if roles.weight is None else check_weights(table[roles.weight], roles.weight)
     groups = None if roles.group is None else table[roles.group].to_numpy()
@@ -308,33 +294,6 @@ def _fit(
             "are the classes of one model. If each is a model, rename them.)"
         ) from error
     return left_out
-
-
-def _inputs(pool: Candidates, table: pa.Table, roles: Roles) -> set[str]:
-    """List the columns that models use; all but the target if one does not state them.
-
-    Positions refer to the file. They become names, since the fit sees only some of its columns.
-    """
-    names = table.column_names
-    inputs: set[str] = set()
-    states_all = True
-    for candidate in pool.values():
-        if isinstance(candidate, Column):
-            continue
-        if not isinstance(candidate.inputs, list):
-            states_all = False
-            continue
-        try:
-            positions = positions_of(table, candidate.inputs)
-        except InvalidInputError as error:
-            reason = error.plain.removeprefix("X ")
-            raise WrongCallError(
-                f"--models: inputs of {candidate.label!r}: the table {reason}"
-            ) from error
-        used = [names[position] for position in positions]
-        candidate.inputs = list(used)
-        inputs.update(used)
-    return inputs if states_all else set(names) - {roles.target, roles.weight, roles.group}
 
 
 def _notes(reader: TableReader, roles: Roles) -> dict[str, str]:

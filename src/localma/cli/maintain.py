@@ -109,7 +109,8 @@ def cache(
     ] = None,
     clean: Annotated[bool, Option("--clean", help="Delete the cached predictions.")] = False,
     older_than: Annotated[
-        float | None, option("DAYS", "With --clean: only if unused for so long.", min=0)
+        float | None,
+        option("DAYS", "With --clean: delete only what was not used for this long.", min=0),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

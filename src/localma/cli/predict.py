@@ -55,7 +55,9 @@ def predict(
     table: TableFile,
     out: Annotated[Path, Option(help="The table to write; - is standard output.")],
     *,
-    keep: Annotated[list[str] | None, option("COLUMNS", "Columns to copy, such as an id.")] = None,
+    keep: Annotated[
+        list[str] | None, option("COLUMNS", "Columns to copy, such as an id, separated by commas.")
+    ] = None,
     missing: Annotated[
         str,
         option(

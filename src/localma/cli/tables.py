@@ -94,7 +94,7 @@ def open_model(path: Path, *, trust: bool) -> Model:
         ) from error
 
 
-def known_columns(model: Model) -> Known:
+def known_columns(model: Model, target: str | None = None, group: str | None = None) -> Known:
     """Describe the columns that a model was fitted on: types, decimal mark, percent signs."""
     types = {str(name): pa.float64() for name in model.gate_features_.hidden}
     encoder = model.gate_features_.transformer
@@ -102,6 +102,12 @@ def known_columns(model: Model) -> Known:
         kinds = {"category": pa.string(), "number": pa.float64(), "truth": pa.bool_()}
         encoded = {c.name: kinds[c.kind] for c in encoder.columns_ if c.kind in kinds}
         types = encoded | types
+    if target is not None and isinstance(model, LocalMARegressor):
+        types[target] = pa.float64()
+    elif target is not None and model.classes_.dtype.kind in "OU":
+        types[target] = pa.string()  # "01" is a label
+    if group is not None:
+        types[group] = pa.string()
     notes = getattr(model, "notes_", {})
     percents = frozenset(json.loads(notes["percents"])) if "percents" in notes else None
     return Known(types, notes.get("decimal"), percents)
@@ -219,9 +225,8 @@ def read_labelled(
     weight = _weight_column(model, reader)
     group = _group_column(model, reader, labels.group)
     wanted = [name for name in (*columns, target, weight, group) if name is not None]
-    sample, rows = labelled_rows(
-        _read_some(reader, _known_labels(model, target, group), wanted), target
-    )
+    table_rows = _read_some(reader, known_columns(model, target, group), wanted)
+    sample, rows = labelled_rows(table_rows, target)
     _check_target(model, sample[target], target, reader)
     X = sample.select(columns)
     note_unfamiliar(count_unfamiliar(model, X), X.num_rows)
@@ -231,19 +236,6 @@ def read_labelled(
     if group is not None:
         groups = _groups(sample[group], group)
     return LabelledRows(model, reader, X, sample[target].to_numpy(), rows, weights, groups)
-
-
-def _known_labels(model: Model, target: str, group: str | None) -> Known:
-    """Describe the columns of a labelled table; "01" is a label if the classes are texts."""
-    known = known_columns(model)
-    types = dict(known.types)
-    if isinstance(model, LocalMARegressor):
-        types[target] = pa.float64()
-    elif model.classes_.dtype.kind in "OU":
-        types[target] = pa.string()
-    if group is not None:
-        types[group] = pa.string()
-    return Known(types, known.decimal, known.percents)
 
 
 def _check_target(model: Model, target: pa.ChunkedArray, name: str, reader: TableReader) -> None:

@@ -160,18 +160,7 @@ class _Escaping(logging.Formatter):
 
 def escape_messages() -> None:
     """Escape control characters in warnings and log messages of this process."""
-    original = warnings.formatwarning
-
-    def formatwarning(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        line: str | None = None,
-    ) -> str:
-        return printable(original(message, category, filename, lineno, line), "\n")
-
-    warnings.formatwarning = formatwarning
+    warnings.showwarning = show_warning
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Escaping())
 
