@@ -401,7 +401,7 @@ def test_groups_of_the_fit_are_those_of_an_evaluation(tmp_path):
     csv.write_csv(
         label_table(300).drop(["shop"]).append_column("shop", pa.array(["a"] * 300)), alone
     )
-    assert "no standard errors" in " ".join(call("evaluate", out, alone).stdout.split())
+    assert "standard errors between groups are not available" in " ".join(call("evaluate", out, alone).stdout.split())
     without = tmp_path / "without.parquet"
     parquet.write_table(label_table(300).drop(["shop"]), without)
     told = call("evaluate", out, without, "--no-control", "--json")

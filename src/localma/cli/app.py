@@ -112,7 +112,7 @@ def _is_group(kind: type) -> bool:
 
 
 def _options(command: Callable[..., None]) -> Iterator[Parameter]:
-    """List the parameters of a command with those of its groups, as typer shall see them."""
+    """List the parameters of a command, including those of its groups."""
     hints = get_type_hints(command, include_extras=True)
     for name, parameter in signature(command).parameters.items():
         kind = hints[name]

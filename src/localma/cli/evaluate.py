@@ -58,7 +58,7 @@ def _show(comparison: ComparisonDisplay, reader: TableReader) -> None:
     head = ["", f"mean loss ({comparison.loss})", "more than the best", *metrics]
     show_table(f"{comparison.n_rows:,} rows of {reader.name}", head, body, best=comparison.best)
     if comparison.n_groups == 1:
-        say("All rows belong to one group, so there are no standard errors between groups.")
+        say("All rows belong to one group, so standard errors between groups are not available.")
     elif comparison.n_groups:
         say(f"Standard errors are at least those between {comparison.n_groups:,} groups of rows.")
     if not comparison.is_doubtful:

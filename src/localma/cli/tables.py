@@ -81,7 +81,7 @@ def labelled_rows(table: pa.Table, target: str) -> tuple[pa.Table, Rows]:
 
 
 def open_model(path: Path, *, trust: bool) -> Model:
-    """Load a model file; modules beside it may be imported if it is trusted."""
+    """Load a model file. If it is trusted, modules in its folder may be imported."""
     try:
         if not trust:
             return load(path)
