@@ -401,7 +401,9 @@ def test_groups_of_the_fit_are_those_of_an_evaluation(tmp_path):
     csv.write_csv(
         label_table(300).drop(["shop"]).append_column("shop", pa.array(["a"] * 300)), alone
     )
-    assert "standard errors between groups are not available" in " ".join(call("evaluate", out, alone).stdout.split())
+    assert "standard errors between groups are not available" in " ".join(
+        call("evaluate", out, alone).stdout.split()
+    )
     without = tmp_path / "without.parquet"
     parquet.write_table(label_table(300).drop(["shop"]), without)
     told = call("evaluate", out, without, "--no-control", "--json")
@@ -1345,7 +1347,7 @@ def test_rows_are_counted_as_in_the_file(inside, tmp_path, monkeypatch):
         ),
         (["fit", "train.csv", "--out", "."], "is a folder; name a file in it"),
         (["fit", "train.csv", "--out", "x", "--features", ""], "--features names no column"),
-        (["fit", "train.csv", "--out", "x", "--positive", "yes"], "the target holds numbers"),
+        (["fit", "train.csv", "--out", "x", "--positive", "yes"], "holds numbers; leave it out"),
         (["fit", "train.csv", "--out", "x", "--seed", "-1"], "greater than or equal to 0"),
         (
             ["evaluate", "rent.localma", "test.csv", "--seed", "99999999999"],

@@ -71,6 +71,7 @@ def test_a_glob_skips_the_target():
         (Roles("rent", features=["are"]), "features", "did you mean 'area'"),
         (Roles("rent", group="shop"), "group", "has no column 'shop'"),
         (Roles("rent", ["pred_*"], ["pred_a"]), "features", r"\['pred_a'\] cannot also be feat"),
+        (Roles("rent", group="area", time="year"), "time", "time and group cannot be combined"),
         (Roles("rent", ["rent"]), "target", "neither a feature nor a prediction"),
         (Roles("rent", features=["rent"]), "target", "neither a feature nor a prediction"),
     ],
@@ -191,6 +192,8 @@ def test_the_target_decides_the_task(series, values, options, expected):
         ([1, 2, 3], {"predictions": ["a_1", "a_2", "a_3"]}, "task", "values 1, 2, ..., 3"),
         (["a", "b"], {"task": "regression"}, "task", "needs numbers, and 'y' holds text"),
         (["1", "2", "oops"], {}, "target", "except in 1 of 3 cells, such as 'oops'"),
+        ([1.5, 2.5, 4.0], {"positive": "1"}, "positive", "but 'y' holds numbers; leave it out"),
+        ([1.0, 2.0], {"task": "regression", "positive": "1"}, "positive", "has no classes"),
         ([1.0, 2.0], {"task": "rank"}, "task", "must be one of auto, .*; received 'rank'"),
     ],
 )

@@ -105,7 +105,7 @@ def bar(
     if progress is False:
         yield lambda step: None
         return
-    work = _Work(description, total, drawn=bool(progress) or _has_viewer())
+    work = _Work(description, total, visible=bool(progress) or _has_viewer())
     try:
         if progress:
             work.draw()
@@ -140,8 +140,8 @@ def _has_viewer() -> bool:
 class _Work:
     """One piece of work, which is drawn after a second, or logged."""
 
-    def __init__(self, description: str, total: int | None, *, drawn: bool) -> None:
-        self.description, self.total, self.drawn = description, total, drawn
+    def __init__(self, description: str, total: int | None, *, visible: bool) -> None:
+        self.description, self.total, self.visible = description, total, visible
         self.done = 0
         self.started = self.logged = monotonic()
         self.task: TaskID | None = None
@@ -153,7 +153,7 @@ class _Work:
     def advance(self, step: int) -> None:
         self.done += step
         now = monotonic()
-        if not self.drawn:
+        if not self.visible:
             if now - self.logged >= LOG_SECONDS:
                 self._log(now)
         elif self.task is not None:
@@ -163,7 +163,7 @@ class _Work:
 
     def finish(self) -> None:
         now = monotonic()
-        if not self.drawn and now - self.started >= QUIET_SECONDS:
+        if not self.visible and now - self.started >= QUIET_SECONDS:
             self._log(now)
 
     def close(self) -> None:

@@ -38,8 +38,8 @@ from localma.candidates.column import Column
 from localma.candidates.infer import KINDS, SUFFIXES, as_candidate
 from localma.errors import InvalidInputError, UntrustedFileError
 from localma.imports import import_name, import_object, modules_beside
-from localma.tables.frames import ColumnKey, column_names, missing_column, positions_of
-from localma.tables.roles import RoleError, class_columns
+from localma.tables.frames import ColumnKey, column_names, positions_of
+from localma.tables.roles import RoleError, check_column, class_columns
 
 Options: TypeAlias = dict[str, Json]
 
@@ -227,10 +227,9 @@ def prediction_columns(pool: Mapping[str, Candidate], names: Sequence[str]) -> l
     globs = [str(column.columns[0]) for column in columns if column.is_glob]
     keys = [key for column in columns if not column.is_glob for key in column.columns]
     for key in keys:
-        if isinstance(key, str) and key not in names:
-            reason = missing_column(key, names).plain.removeprefix("X ")
-            raise RoleError("models", f"the table {reason}")
-        if isinstance(key, int) and not 0 <= key < len(names):
+        if isinstance(key, str):
+            check_column("models", key, names)
+        elif not 0 <= key < len(names):
             raise RoleError(
                 "models",
                 f"the table has no column {key}; it has {len(names)} columns, counted from 0.",

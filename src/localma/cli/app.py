@@ -133,8 +133,8 @@ def _in_plain_words(error: LocalMAError, options: Collection[str]) -> Exception:
         reason = text.removeprefix(f"{error.parameter}: ")
         return InvalidInputError(reason[0].upper() + reason[1:])
     text = f"--{text}"
-    for words, option in TASK_HINTS.items():
-        text = text.replace(words, option)
+    for phrase, hint in TASK_HINTS.items():
+        text = text.replace(phrase, hint)
     if error.cell is not None:
         text += " " + OPTIONS["missing"].format(value=error.cell)
     return WrongCallError(text)

@@ -105,23 +105,21 @@ def fit(
             "Name the columns of predictions with --predictions, or a file of models with "
             "--models; use one of the two."
         )
-    if time is not None and group is not None:
-        raise WrongCallError("--time and --group cannot be combined; leave one out.")
     if gate not in GATES:
         raise WrongCallError(f"--gate must be one of {', '.join(GATES)}; received {gate!r}.")
     check_out(out, table, *filter(None, [models]))
     checked_loss = _check_loss(loss, task)
     pool = {} if models is None else _read_pool(models, trust)
     reader = open_table(table, text.options())
-    names = split_names("--predictions", predictions, reader.names) or prediction_columns(
-        pool, reader.names
-    )
-    seen = features and split_names("--features", features, reader.names)
-    roles = Roles(target, names, seen, weight, group, time).resolve(reader.names)
+    names = prediction_columns(pool, reader.names)
+    names += split_names("--predictions", predictions, reader.names)
+    inputs = features and split_names("--features", features, reader.names)
+    roles = Roles(target, names, inputs, weight, group, time).resolve(reader.names)
     _check_unique_roles(reader, roles)
     sample, rows = _read(reader, roles, task)
+    n_folds = folds or DEFAULT_FOLDS
     if gate == "auto":
-        _check_folds(folds or DEFAULT_FOLDS, sample, roles)
+        _check_folds(n_folds, sample, roles)
     classes = target_classes(
         sample[target],
         target,
@@ -130,18 +128,14 @@ def fit(
         positive=positive,
         predictions=roles.predictions,
     )
-    if classes is None and positive is not None:
-        raise WrongCallError(
-            "--positive names a class, but the target holds numbers; leave it out."
-        )
     if gate == "auto" and classes is not None and group is None and time is None:
-        _check_folds_of_classes(folds or DEFAULT_FOLDS, sample[target])
+        _check_folds_of_classes(n_folds, sample[target])
     if models is None:
         pool = column_candidates(roles.predictions, classes, positive)
         if positive is None and classes is not None:
             _note_positive(pool, classes)
     model = _make_model(classes, pool, checked_loss, gate, seed)
-    model.cv = folds if time is None else later_folds(sample[time], folds or DEFAULT_FOLDS)
+    model.cv = folds if time is None else later_folds(sample[time], n_folds)
     with terminal.naming_rows(reader, rows):
         left_out = _fit(model, sample, roles, pool, runs_models=models is not None)
     save(model, out, notes=_notes(reader, roles))
@@ -268,30 +262,30 @@ def _fit(
     Returns the columns that the gate does not see, and why.
     """
     encoder, left_out = gate_encoder(table, roles)
-    seen = encoder.features or []
-    if not seen and left_out and GATES[str(model.gate)]().needs_inputs:
+    columns = {*(encoder.features or ()), *roles.predictions}
+    if not encoder.features and left_out and GATES[str(model.gate)]().needs_inputs:
         reasons = "; ".join(f"{name!r}, {reason}" for name, reason in left_out.items())
         raise WrongCallError(
             f"The gate needs at least one column, and all are left out: {reasons}. Add other "
             "columns, or use a --gate that needs none, such as global."
         )
     model.gate_features = encoder
-    used = {*seen, *roles.predictions}
     if runs_models:
-        used |= input_columns(pool, table, (roles.target, roles.weight, roles.group))
-    X = table.select([name for name in table.column_names if name in used])
+        columns |= input_columns(pool, table, (roles.target, roles.weight, roles.group))
+    X = table.select([name for name in table.column_names if name in columns])
     weight = None if roles.weight is None else check_weights(table[roles.weight], roles.weight)
     groups = None if roles.group is None else table[roles.group].to_numpy()
     try:
         model.fit(X, table[roles.target].to_numpy(), sample_weight=weight, groups=groups)
     except CandidateError as error:
         candidate = pool.get(error.candidate)
-        columns = candidate.columns if isinstance(candidate, Column) else []
-        if runs_models or error.rows or len(columns) < 2:
+        if not isinstance(candidate, Column) or len(candidate.columns) < 2:
+            raise
+        if runs_models or error.rows:
             raise
         raise InvalidInputError(
-            f"{error} (The names of the columns {', '.join(map(repr, columns))} suggest that they "
-            "are the classes of one model. If each is a model, rename them.)"
+            f"{error} (The names of the columns {', '.join(map(repr, candidate.columns))} suggest "
+            "that they are the classes of one model. If each is a model, rename them.)"
         ) from error
     return left_out
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from typer import Option
 
 from localma._types import AnyArray, Array, RowMask, Rows
+from localma.cli import tables, terminal
 from localma.cli.app import (
     AsJson,
     ModelFile,
@@ -24,18 +25,6 @@ from localma.cli.app import (
     check_table_out,
     option,
 )
-from localma.cli.tables import (
-    count_unfamiliar,
-    count_unlike,
-    known_columns,
-    no_column,
-    note_unfamiliar,
-    note_unlike,
-    open_model,
-    required_columns,
-    split_names,
-)
-from localma.cli.terminal import name_rows, naming_rows, note, note_remarks, print_json, say
 from localma.errors import CandidateError
 from localma.estimators import LocalMAClassifier
 from localma.model_file import Model
@@ -43,6 +32,7 @@ from localma.progress import bar
 from localma.tables.files import TableReader, open_table
 from localma.tables.formats import STANDARD
 from localma.tables.frames import take_rows
+from localma.tables.roles import check_column
 from localma.tables.writing import writing
 
 NamedColumn: TypeAlias = "tuple[str, AnyArray | pa.Array]"
@@ -90,20 +80,19 @@ def predict(
         raise WrongCallError(f"--missing must be error or nan; received {missing!r}.")
     if as_json and out == STANDARD:
         raise WrongCallError("--json and --out - both write to standard output; leave one out.")
-    fitted = open_model(model, trust=trust)
+    fitted = tables.open_model(model, trust=trust)
     reader = open_table(table, text.options())
-    copied_names = split_names("--keep", keep, reader.names)
+    copied_names = tables.split_names("--keep", keep, reader.names)
     for name in copied_names:
-        if name not in reader.names:
-            raise WrongCallError(f"--keep: {no_column(name, reader)}")
-    columns = required_columns(fitted, reader)
+        check_column("keep", name, reader.names, reader.name)
+    columns = tables.required_columns(fitted, reader)
     totals = Totals()
     with ExitStack() as stack:
         write = stack.enter_context(writing(out, raw_cells=raw_cells))
         advance = stack.enter_context(bar("rows"))
-        for X, copied in reader.parts_and_text(known_columns(fitted), columns, copied_names):
-            note_remarks(reader)
-            with naming_rows(
+        for X, copied in reader.parts_and_text(tables.known_columns(fitted), columns, copied_names):
+            terminal.note_remarks(reader)
+            with terminal.naming_rows(
                 reader, range(totals.rows, totals.rows + X.num_rows), ", add --missing nan"
             ):
                 scores = list(_scores(fitted, X, totals, missing == "nan"))
@@ -144,8 +133,8 @@ def _scores(model: Model, X: pa.Table, totals: Totals, skip_failed: bool) -> Ite
         weights, support = model.predict_weights(X, return_support=True)
     failed = np.zeros(X.num_rows, dtype=bool)
     outputs = _available_outputs(model, X, totals, failed if skip_failed else None)
-    totals.unfamiliar += count_unfamiliar(model, X)
-    totals.unlike += count_unlike(support)
+    totals.unfamiliar += tables.count_unfamiliar(model, X)
+    totals.unlike += tables.count_unlike(support)
     for name, column in _prediction_columns(model, outputs):
         yield name, _with_gaps(column, failed)
     for m, name in enumerate(names):
@@ -214,14 +203,14 @@ def _join(copied: pa.Table, scores: list[NamedColumn]) -> pa.Table:
 
 
 def _report(model: Model, totals: Totals, reader: TableReader, out: Path, as_json: bool) -> None:
-    note_unfamiliar(totals.unfamiliar, totals.rows)
-    note_unlike(model, totals.unlike, totals.rows)
+    tables.note_unfamiliar(totals.unfamiliar, totals.rows)
+    tables.note_unlike(model, totals.unlike, totals.rows)
     if totals.failed:
-        note(f"{totals.n_failed:,} of {totals.rows:,} rows have no prediction:")
+        terminal.note(f"{totals.n_failed:,} of {totals.rows:,} rows have no prediction:")
     for candidate, rows in totals.failed.items():
-        note(f"- candidate {candidate!r} has none in {name_rows(reader, rows)}.")
+        terminal.note(f"- candidate {candidate!r} has none in {terminal.name_rows(reader, rows)}.")
     if as_json:
-        print_json(
+        terminal.print_json(
             {
                 "rows": totals.rows,
                 "out": str(out),
@@ -231,6 +220,6 @@ def _report(model: Model, totals: Totals, reader: TableReader, out: Path, as_jso
             }
         )
     elif out == STANDARD:
-        note(f"wrote {totals.rows:,} rows to standard output")
+        terminal.note(f"wrote {totals.rows:,} rows to standard output")
     else:
-        say(f"wrote {totals.rows:,} rows to {out}")
+        terminal.say(f"wrote {totals.rows:,} rows to {out}")

@@ -23,8 +23,7 @@ from localma.model_file import Model, load
 from localma.tables.columns import Known
 from localma.tables.encoder import TableEncoder
 from localma.tables.files import TableReader, open_table
-from localma.tables.frames import missing_column
-from localma.tables.roles import check_weights
+from localma.tables.roles import check_column, check_weights
 
 MIN_SUPPORT = 0.5
 """Rows with less support are unlike the labelled sample."""
@@ -47,12 +46,6 @@ def split_names(option: str, texts: Sequence[str] | None, columns: Sequence[str]
     if texts is not None and not names:
         raise WrongCallError(f"{option} names no column; name one, or leave {option} out.")
     return list(dict.fromkeys(names))
-
-
-def no_column(name: str, reader: TableReader) -> str:
-    """Say that a file has no such column, and suggest similar ones."""
-    text = missing_column(name, reader.names).plain.removeprefix("X ")
-    return f"the table {reader.name} {text}"
 
 
 def check_unique(reader: TableReader, option: str, name: str | None) -> None:
@@ -117,9 +110,7 @@ def required_columns(model: Model, reader: TableReader) -> list[str]:
     """List the columns that a model was fitted on; the file must have them."""
     names = [str(name) for name in getattr(model, "feature_names_in_", reader.names)]
     for name in names:
-        if name not in reader.names:
-            text = no_column(name, reader)
-            raise InvalidInputError(text[0].upper() + text[1:])
+        check_column("columns", name, reader.names, reader.name)
     return names
 
 
@@ -218,8 +209,7 @@ def read_labelled(
     target = labels.target or model.notes_.get("target")
     if target is None:
         raise WrongCallError("--target: the model file does not name the target; add --target.")
-    if target not in reader.names:
-        raise WrongCallError(f"--target: {no_column(target, reader)}")
+    check_column("target", target, reader.names, reader.name)
     check_unique(reader, "--target", target)
     columns = required_columns(model, reader)
     weight = _weight_column(model, reader)
@@ -261,16 +251,16 @@ def _weight_column(model: Model, reader: TableReader) -> str | None:
     weight: str | None = model.notes_.get("weight")
     if weight is not None and weight not in reader.names:
         raise InvalidInputError(
-            f"The model was fitted with the row weights in the column {weight!r}, and is "
-            f"evaluated with them: {no_column(weight, reader)}"
+            f"The model was fitted with the row weights in the column {weight!r}, and is evaluated "
+            f"with them. {reader.name} has no such column; add it."
         )
     return weight
 
 
 def _group_column(model: Model, reader: TableReader, requested: str | None) -> str | None:
     """Name the column of groups: the requested one, or that of the fit if the table has it."""
-    if requested is not None and requested not in reader.names:
-        raise WrongCallError(f"--group: {no_column(requested, reader)}")
+    if requested is not None:
+        check_column("group", requested, reader.names, reader.name)
     fitted: str | None = model.notes_.get("group")
     if requested is None and fitted is not None and fitted not in reader.names:
         note(

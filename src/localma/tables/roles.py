@@ -103,16 +103,18 @@ class Roles:
         for parameter in ("target", "weight", "group", "time"):
             name: str | None = getattr(self, parameter)
             if name is not None:
-                _check_column(parameter, name, columns)
+                check_column(parameter, name, columns)
+        if self.time is not None and self.group is not None:
+            raise RoleError("time", "time and group cannot be combined; leave one out.")
         features = self.features or ()
         for name in features:
-            _check_column("features", name, columns)
+            check_column("features", name, columns)
         predictions = self._match_predictions(columns)
-        both = sorted(set(features) & set(predictions))
-        if both:
+        overlap = sorted(set(features) & set(predictions))
+        if overlap:
             raise RoleError(
                 "features",
-                f"the gate does not see predictions, so {both} cannot also be features. Name "
+                f"the gate does not see predictions, so {overlap} cannot also be features. Name "
                 "these columns once.",
             )
         # A glob skips the target. Its exact name must be a mistake.
@@ -136,15 +138,34 @@ class Roles:
         for pattern in self.predictions:
             matches = [name for name in columns if name == pattern or fnmatchcase(name, pattern)]
             if not matches:
-                _check_column("predictions", pattern, columns)
+                check_column("predictions", pattern, columns)
             matched.update(matches)
         return tuple(name for name in columns if name in matched and name != self.target)
 
 
-def _check_column(parameter: str, name: str, columns: Sequence[str]) -> None:
+def check_column(parameter: str, name: str, columns: Sequence[str], file: str = "") -> None:
+    """Refuse a column that a table does not have, and suggest similar ones.
+
+    Parameters
+    ----------
+    parameter : str
+        The parameter that names the column.
+    name : str
+        The name of the column.
+    columns : sequence of str
+        The columns of the table.
+    file : str
+        The name of the file, if the table is in one.
+
+    Examples
+    --------
+    >>> check_column("target", "rents", ["area", "rent"], "new.csv")
+    Traceback (most recent call last):
+    localma.tables.roles.RoleError: target: the table new.csv has no column 'rents'; did you ...
+    """
     if name not in columns:
-        text = missing_column(name, columns).plain.removeprefix("X ")
-        raise RoleError(parameter, f"the table {text}")
+        reason = missing_column(name, columns).plain.removeprefix("X ")
+        raise RoleError(parameter, " ".join(filter(None, ["the table", file, reason])))
 
 
 class FittedEncoder(TableEncoder):
@@ -294,22 +315,22 @@ def class_columns(
     >>> groups["a"]
     ClassColumns(columns=('a_no', 'a_yes'), classes=['no', 'yes'])
     """
-    known = list(classes)
-    last = _positive_class(known, positive)
-    groups = _group_by_class(columns, known)
-    if len(known) != 2 and not _are_complete(groups, known):
-        raise RoleError("predictions", _missing_class_columns(columns, known))
+    labels = list(classes)
+    last = _positive_class(labels, positive)
+    groups = _group_by_class(columns, labels)
+    if len(labels) != 2 and not _are_complete(groups, labels):
+        raise RoleError("predictions", _missing_class_columns(columns, labels))
     if groups is None:
-        return {name: ClassColumns((name,), _ending_with(last, known)) for name in columns}
+        return {name: ClassColumns((name,), _ending_with(last, labels)) for name in columns}
     entries: dict[str, ClassColumns] = {}
     for model, group in groups.items():
-        if len(group) == len(known):
-            entries[model] = ClassColumns(tuple(group[label] for label in known), known)
+        if len(group) == len(labels):
+            entries[model] = ClassColumns(tuple(group[label] for label in labels), labels)
             continue
         for label, name in group.items():
             if positive is not None:
                 label = last
-            entries[name] = ClassColumns((name,), _ending_with(label, known))
+            entries[name] = ClassColumns((name,), _ending_with(label, labels))
     return entries
 
 
@@ -419,6 +440,8 @@ def target_classes(
     if task == "regression":
         if is_text:
             raise RoleError("task", f"a regression needs numbers, and {name!r} holds text.")
+        if positive is not None:
+            raise RoleError("positive", "a regression has no classes; leave it out.")
         return None
     if is_text and task == "auto":
         _refuse_stray_text([str(value) for value in series.to_list()], name)
@@ -429,6 +452,8 @@ def target_classes(
         return classes
     if loss is None and _could_be_classes(classes.tolist(), predictions):
         raise RoleError("task", _ambiguous_task(name, classes.tolist()))
+    if positive is not None:
+        raise RoleError("positive", f"names a class, but {name!r} holds numbers; leave it out.")
     return None
 
 
