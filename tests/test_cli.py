@@ -308,7 +308,7 @@ def test_the_commands_of_the_readme_run(inside):
     pytest.importorskip("jinja2")
     text = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
     lines = re.findall(r"^localma (.*?)(?: +#.*)?$", text, flags=re.MULTILINE)
-    assert len(lines) == 5
+    assert len(lines) == 4
     for line in lines:
         call(*shlex.split(line))
     assert Path("report.html").stat().st_size > 10_000

@@ -140,8 +140,9 @@ def _scores(model: Model, X: pa.Table, totals: Totals, skip_failed: bool) -> Ite
     for m, name in enumerate(names):
         yield f"weight_{name}", weights[:, m]
     yield "support", support
-    asked = [";".join(np.array(names, dtype=object)[row]) for row in np.asarray(weights) != 0]
-    yield "asked", np.array(asked, dtype=object)
+    labels = np.array(names, dtype=object)
+    trusted = [";".join(labels[row]) for row in np.asarray(weights) != 0]
+    yield "asked", np.array(trusted, dtype=object)
 
 
 def _available_outputs(model: Model, X: pa.Table, totals: Totals, failed: RowMask | None) -> Array:
