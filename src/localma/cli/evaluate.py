@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from localma import inspection
 from localma.cli.app import AsJson, ModelFile, Seed, TableFile, TextFlags, Trust
-from localma.cli.tables import LabelFlags, note_support, read_labelled
-from localma.cli.terminal import column_of, naming_rows, note_cautions, print_json, say, show_table
+from localma.cli.tables import LabelFlags, read_labelled
+from localma.cli.terminal import column_of, note_cautions, print_json, say, show_table
 from localma.inspection import ComparisonDisplay
 from localma.tables.files import TableReader
 
@@ -26,17 +26,7 @@ def evaluate(
     Example: localma evaluate rent.localma test.csv
     """
     sample = read_labelled(model, table, labels, text, trust)
-    with naming_rows(sample.reader, sample.rows):
-        comparison = inspection.evaluate(
-            sample.model,
-            sample.X,
-            sample.y,
-            sample_weight=sample.weight,
-            groups=sample.groups,
-            control=labels.control,
-            random_state=seed,
-        )
-    note_support(sample.model, sample.X)
+    comparison = sample.examine(inspection.evaluate, control=labels.control, seed=seed)
     if as_json:
         print_json(comparison.to_dict())
         note_cautions(comparison.cautions)

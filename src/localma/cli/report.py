@@ -9,8 +9,8 @@ from typing import Annotated
 from typer import Option
 
 from localma.cli.app import ModelFile, Seed, TableFile, TextFlags, Trust, check_out, option
-from localma.cli.tables import LabelFlags, note_support, read_labelled
-from localma.cli.terminal import naming_rows, say
+from localma.cli.tables import LabelFlags, read_labelled
+from localma.cli.terminal import say
 from localma.inspection import summarize
 
 
@@ -33,22 +33,12 @@ def report(
 
     check_out(out, model, table)
     sample = read_labelled(model, table, labels, text, trust)
-    with naming_rows(sample.reader, sample.rows):
-        summary = summarize(
-            sample.model,
-            sample.X,
-            sample.y,
-            sample_weight=sample.weight,
-            groups=sample.groups,
-            control=labels.control,
-            random_state=seed,
-        )
+    summary = sample.examine(summarize, control=labels.control, seed=seed)
     if summary.rows is not None:
         # Rows are numbered as in the file, as `localma explain` counts them.
         rows = replace(summary.rows, index=sample.rows[summary.rows.index].tolist())
         summary = replace(summary, rows=rows)
     write(summary, out, title=title or f"{model.stem} on {sample.reader.name}")
-    note_support(sample.model, sample.X)
     say(summary.verdict)
     comparison = summary.comparison
     if comparison is not None and comparison.claim not in summary.verdict:

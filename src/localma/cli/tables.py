@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from typer import Option
 
 from localma._types import AnyArray, Array, Rows
 from localma.cli.app import OptionGroup, TextFlags, WrongCallError, option
-from localma.cli.terminal import note, note_remarks
+from localma.cli.terminal import naming_rows, note, note_remarks
 from localma.errors import InvalidInputError, UntrustedFileError
 from localma.estimators import LocalMARegressor
 from localma.imports import modules_beside
@@ -25,6 +25,7 @@ from localma.tables.encoder import TableEncoder
 from localma.tables.files import TableReader, open_table
 from localma.tables.roles import check_column, check_weights
 
+Result = TypeVar("Result")
 MIN_SUPPORT = 0.5
 """Rows with less support are unlike the labelled sample."""
 MAX_UNLIKE = 0.1
@@ -198,6 +199,21 @@ class LabelledRows:
     rows: Rows
     weight: AnyArray | None
     groups: AnyArray | None
+
+    def examine(self, function: Callable[..., Result], *, control: bool, seed: int) -> Result:
+        """Call a function of `localma.inspection` on these rows; errors name rows of the file."""
+        with naming_rows(self.reader, self.rows):
+            result = function(
+                self.model,
+                self.X,
+                self.y,
+                sample_weight=self.weight,
+                groups=self.groups,
+                control=control,
+                random_state=seed,
+            )
+        note_support(self.model, self.X)
+        return result
 
 
 def read_labelled(
