@@ -166,7 +166,7 @@ def check_table_out(out: Path, *inputs: Path) -> None:
     """Refuse an output table that cannot be written; "-" is standard output."""
     if out == STANDARD:
         return
-    _check_table_name(out)
+    _check_table_name(out, "--out: ")
     if out.suffix.lower() == ".gz":
         raise WrongCallError(
             f"--out: tables are written without compression; remove .gz from {out.name!r}."
@@ -174,11 +174,11 @@ def check_table_out(out: Path, *inputs: Path) -> None:
     check_out(out, *inputs)
 
 
-def _check_table_name(path: Path) -> None:
+def _check_table_name(path: Path, option: str = "") -> None:
     try:
         named_format(path)
     except InvalidInputError as error:
-        raise WrongCallError(error.plain) from error
+        raise WrongCallError(option + error.plain) from error
 
 
 def _check_table(path: Path) -> Path:
