@@ -41,8 +41,8 @@ from localma.candidates import (
     clean_cache,
 )
 from localma.candidates import cached as cached_module
-from localma.candidates.answers import OutputNames
 from localma.candidates.cached import candidate_fingerprint
+from localma.candidates.outputs import OutputNames
 from localma.errors import CandidateError, InvalidInputError
 from localma.storage import cache as cache_module
 from localma.storage.row_keys import row_keys
@@ -365,7 +365,7 @@ import numpy as np
 from sklearn.ensemble import RandomForestRegressor
 from localma.candidates import as_candidate
 from localma.candidates.cached import candidate_fingerprint
-from localma.candidates.answers import OutputNames
+from localma.candidates.outputs import OutputNames
 X = np.random.default_rng(0).normal(size=(60, 3))
 model = RandomForestRegressor(5, random_state=0).fit(X, X[:, 0])
 print(candidate_fingerprint(as_candidate(model)))
@@ -479,7 +479,7 @@ def test_a_whole_pool(tmp_path: Path) -> None:
 
 
 def test_one_model_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"One candidate twice: 'a' and 'b'"):
+    with pytest.raises(InvalidInputError, match=r"Candidates 'a' and 'b' are the same"):
         Pool({"a": LINE, "b": Cached(LINE, tmp_path)}, task="regression")
 
 

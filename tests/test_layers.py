@@ -11,8 +11,8 @@ import localma
 
 PACKAGE = Path(localma.__file__).parent
 LAYERS = [
-    {"errors", "cautions", "_optional", "_torch_packages", "_types", "progress"}
-    | {"wording", "_signals", "_threads"},
+    {"errors", "cautions", "_optional", "_torch_packages", "progress"}
+    | {"wording", "_signals", "_threads", "_types"},
     {"storage", "imports"},
     {"tables"},
     {"folds", "losses", "evidence", "backbones"},

@@ -85,7 +85,7 @@ def test_types_that_are_not_trusted_are_listed_with_the_way_out(tmp_path: Path) 
     assert_array_equal(candidate.predict(X, "regression"), forest.predict(X))
     recipe = candidate.recipe()
     assert recipe is not None
-    assert recipe["trusted"] == TREES
+    assert recipe.trusted == TREES
     assert_array_equal(from_recipe(recipe).predict(X, "regression"), forest.predict(X))
 
 

@@ -203,7 +203,7 @@ def test_what_is_neither_module_nor_path_is_refused() -> None:
             r"temperature must be a finite number above zero; received 0",
         ),
         ({"temperature": 2.0}, r"temperature= divides logits, so it needs activation='softmax'"),
-        ({"batch_size": "lots"}, r"A batch_size in words is 'auto' or an amount of memory"),
+        ({"batch_size": "lots"}, r"batch_size as a string is 'auto' or an amount of memory"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], words: str) -> None:
@@ -348,7 +348,7 @@ def test_the_recipe_has_every_option(exported: dict[str, Path]) -> None:
     )
     recipe = candidate.recipe()
     assert recipe is not None
-    assert recipe["preprocess"] == "numpy:asarray"
+    assert recipe.preprocess == "numpy:asarray"
     rebuilt = from_recipe(recipe)
     assert rebuilt.recipe() == recipe
     assert_array_equal(rebuilt.predict(X, "classification"), candidate.predict(X, "classification"))

@@ -6,6 +6,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from localma import LocalMAClassifier, as_candidate, load
 from localma._torch_packages import import_transformers, model_folder, quiet, torchvision_failure
-from localma.candidates import Pool, from_recipe, needs_trust
+from localma.candidates import Pool, Recipe, from_recipe
 from localma.candidates.files.transformers import TransformersCandidate, _limit, _Network
 from localma.errors import CandidateError, FileFormatError, InvalidInputError
 from tests.tiny_candidates import write_text_classifier
@@ -366,9 +367,9 @@ def test_max_length_is_a_whole_number(folder: Path, max_length: Any) -> None:
 
 def test_the_recipe_is_the_folder_and_its_fingerprint(folder: Path, expected: np.ndarray) -> None:
     candidate = TransformersCandidate(folder, classes=[0, 1], max_length=12, temperature=2.0)
-    recipe = json.loads(json.dumps(candidate.recipe()))
-    assert recipe["path"] == str(folder)
-    assert needs_trust(recipe)
+    recipe = Recipe.from_json(json.loads(json.dumps(candidate.recipe().to_json())))
+    assert recipe.path == str(folder)
+    assert recipe.needs_trust
     again = from_recipe(recipe)
     assert again.recipe() == recipe
     assert again.identity() == candidate.identity()
@@ -397,10 +398,10 @@ def test_a_model_of_the_hub_is_found_in_its_cache(
     assert candidate.label == "somebody/rents"
     assert_allclose(candidate.predict(TEXTS, "classification"), expected, rtol=1e-5)
     recipe = candidate.recipe()
-    assert (recipe["path"], recipe["name"]) == (None, "somebody/rents")
+    assert (recipe.path, recipe.name) == (None, "somebody/rents")
     assert from_recipe(recipe).recipe() == recipe
     with pytest.raises(FileFormatError, match="is not the file that was used before"):
-        from_recipe(recipe | {"sha256": "0" * 64})
+        from_recipe(replace(recipe, sha256="0" * 64))
 
 
 def test_a_folder_is_told_by_its_config(folder: Path) -> None:
@@ -420,7 +421,7 @@ def test_pickled_it_reads_the_folder_again(folder: Path, expected: np.ndarray) -
 
 def test_the_same_folder_twice_is_one_candidate(folder: Path) -> None:
     two = {"a": TransformersCandidate(folder), "b": TransformersCandidate(folder)}
-    with pytest.raises(InvalidInputError, match="One candidate twice: 'a' and 'b'"):
+    with pytest.raises(InvalidInputError, match="Candidates 'a' and 'b' are the same"):
         Pool(two, task="classification")
 
 

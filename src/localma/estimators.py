@@ -27,8 +27,8 @@ from sklearn.utils.validation import (
 
 from localma.baseline import Baseline
 from localma.candidates import CrossFitted, Pool
-from localma.candidates.answers import OutputNames, Task, as_labels, check_no_label_missing
-from localma.candidates.bare_predictions import check_same_index, with_named_classes
+from localma.candidates.outputs import OutputNames, Task, as_labels, check_no_label_missing
+from localma.candidates.pool import check_same_index, with_named_classes
 from localma.candidates.training_rows import (
     mean_of_moved,
     moved_rows,

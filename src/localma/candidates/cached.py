@@ -22,11 +22,11 @@ from joblib.hashing import NumpyHasher
 from numpy.typing import NDArray
 
 from localma._optional import optional
-from localma.candidates.answers import Array, OutputNames, Rows, Table, Task
 from localma.candidates.base import Candidate, Recipe, joined
 from localma.candidates.column import Column
 from localma.candidates.crossfitted import CrossFitted
-from localma.candidates.infer import as_candidate
+from localma.candidates.outputs import Array, OutputNames, Rows, Table, Task
+from localma.candidates.pool import as_candidate
 from localma.errors import CandidateError, InvalidInputError
 from localma.storage.cache import (
     MAX_BYTES,
@@ -357,7 +357,7 @@ def _checked_key(key: Any) -> str | None:
 def candidate_fingerprint(candidate: Candidate) -> str:
     """Fingerprint of the model and of the options that its predictions depend on: 32 characters.
 
-    >>> from localma.candidates.infer import as_candidate
+    >>> from localma.candidates.pool import as_candidate
     >>> from sklearn.linear_model import LinearRegression
     >>> one, other = (LinearRegression().fit([[0.0], [1.0]], [0.0, slope]) for slope in (1.0, 2.0))
     >>> same = as_candidate(one, inputs=[0], cost=3.0)
@@ -367,9 +367,9 @@ def candidate_fingerprint(candidate: Candidate) -> str:
     False
     """
     recipe = _recipe_of_model(candidate)
-    if recipe is not None and "sha256" in recipe:
-        left_out = (*NO_PART, *candidate.paths)
-        stated = {name: value for name, value in recipe.items() if name not in left_out}
+    if recipe is not None and hasattr(recipe, "sha256"):
+        left_out = (*NO_PART, "path")
+        stated = {name: value for name, value in recipe.to_json().items() if name not in left_out}
         # A recipe has the name of such a function, and not what it does.
         prepares = _fingerprint_in_memory(getattr(candidate, "preprocess", None), candidate)
         return digest(f"{json.dumps(stated, sort_keys=True)} {prepares}")
@@ -379,7 +379,7 @@ def candidate_fingerprint(candidate: Candidate) -> str:
     return digest(f"{candidate.kind} {_fingerprint_in_memory(held, candidate)}")
 
 
-def _recipe_of_model(candidate: Candidate) -> dict[str, Any] | None:
+def _recipe_of_model(candidate: Candidate) -> Recipe | None:
     """Its recipe with no regard to the inputs, which may be a function that has no name."""
     bare = copy(candidate)
     bare.inputs = None

@@ -6,25 +6,26 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from math import isfinite
 from random import Random
 from threading import Event, local
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, quote, urlsplit
 from zlib import crc32
 
 import numpy as np
 
 from localma._threads import thread_pool
-from localma.candidates.answers import Array, Classes, Rows, Table, Task
 from localma.candidates.base import (
+    Address,
     BatchSize,
-    FieldTypes,
+    ImportName,
     Inputs,
-    Recipe,
-    common_options,
+    LogitsCandidate,
+    LogitsRecipe,
     listed_rows,
 )
 from localma.candidates.http_json import (
@@ -37,9 +38,9 @@ from localma.candidates.http_json import (
     read_json,
     read_predictions,
 )
-from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate
+from localma.candidates.outputs import Activation, Array, Classes, Rows, Table, Task
 from localma.errors import CandidateError, InvalidInputError, LocalMAError, unknown_name
-from localma.imports import import_name, import_object
+from localma.imports import import_name
 from localma.tables.frames import n_rows
 
 if TYPE_CHECKING:
@@ -65,6 +66,28 @@ LONGEST_SECONDS = 1e9
 
 _this_thread = local()
 """`stopped` is the event that ends the retries of one call of `predict`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpRecipe(LogitsRecipe):
+    """The address and the options."""
+
+    kind = "http"
+    url: Address
+    format: str
+    request: ImportName | None
+    response: ImportName | None
+    headers_from_env: dict[str, str]
+    timeout: float
+    retries: int
+    backoff: float
+    max_wait: float
+    max_concurrency: int
+    random_state: int | None
+
+    def make(self) -> HttpCandidate:
+        """Make it again. Imports functions, and its predictions call an address."""
+        return HttpCandidate(**self.options())
 
 
 class HttpCandidate(LogitsCandidate):
@@ -115,19 +138,7 @@ class HttpCandidate(LogitsCandidate):
     """
 
     kind = "http"
-    fields: ClassVar[FieldTypes] = LOGITS_FIELDS | {
-        "url": (str,),
-        "format": (str,),
-        "request": (str, type(None)),
-        "response": (str, type(None)),
-        "headers_from_env": (dict,),
-        "timeout": (int, float),
-        "retries": (int,),
-        "backoff": (int, float),
-        "max_wait": (int, float),
-        "max_concurrency": (int,),
-        "random_state": (int, type(None)),
-    }
+    recipe_type = HttpRecipe
 
     def __init__(
         self,
@@ -263,28 +274,6 @@ class HttpCandidate(LogitsCandidate):
             which = listed_rows(range(n_rows(X)) if rows is None else rows)
             error = ServerError(f"{which}: {error}")
         return super()._failure(error, name, X, rows, of)
-
-    def recipe(self) -> Recipe | None:
-        """Address and options; None if a function among them cannot be imported."""
-        common = self._common_recipe()
-        converters = {
-            "request": self.request and import_name(self.request),
-            "response": self.response and import_name(self.response),
-        }
-        stated = {"request": self.request, "response": self.response}
-        if common is None or any(stated[f] and not converters[f] for f in stated):
-            return None
-        options = {field: getattr(self, field) for field in self.fields}
-        return {"kind": self.kind, **options, **common, **converters}
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> HttpCandidate:
-        """Make it again. May import functions and calls an address: trusted recipes only."""
-        options = {field: recipe[field] for field in cls.fields} | common_options(recipe)
-        for converter in ("request", "response"):
-            if options[converter] is not None:
-                options[converter] = import_object(options[converter])
-        return cls(options.pop("url"), **options)
 
 
 def _document(build: Callable[..., Any], columns: list[str] | None, rows: list[Any]) -> bytes:

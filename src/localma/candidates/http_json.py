@@ -13,8 +13,8 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 
-from localma.candidates.answers import Array
 from localma.candidates.base import RowError
+from localma.candidates.outputs import Array
 from localma.errors import LocalMAError
 from localma.tables.frames import column_names, dense
 

@@ -33,9 +33,9 @@ import numpy as np
 from narwhals.typing import IntoDataFrame
 
 from localma._types import AnyArray, Json
-from localma.candidates.base import Candidate
+from localma.candidates.base import KINDS, Candidate
 from localma.candidates.column import Column
-from localma.candidates.infer import KINDS, SUFFIXES, as_candidate
+from localma.candidates.pool import SUFFIXES, as_candidate
 from localma.errors import InvalidInputError, UntrustedFileError
 from localma.imports import import_name, import_object, modules_beside
 from localma.tables.frames import ColumnKey, column_names, positions_of

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
-from localma.candidates.answers import Array, OutputNames, Table
 from localma.candidates.base import Candidate
 from localma.candidates.estimator import EstimatorCandidate
 from localma.candidates.function import FunctionCandidate
+from localma.candidates.outputs import Array, OutputNames, Table
 from localma.candidates.pool import Pool
 from localma.tables.frames import column_names, dense, n_rows, take_rows, to_narwhals
 

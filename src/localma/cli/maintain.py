@@ -12,7 +12,7 @@ from typer import Option
 
 import localma
 from localma._types import Json
-from localma.candidates import needs_trust
+from localma.candidates.base import recipe_type_of
 from localma.cli.app import AsJson, ModelFile, Seed, WrongCallError, option
 from localma.cli.terminal import print_json, say, show_table
 from localma.errors import FileFormatError
@@ -96,7 +96,7 @@ def _describe_candidate(entry: Json) -> str:
         return f"{entry.get('name')}: not in the file"
     description = f"{entry.get('name')}: {recipe.get('kind')}"
     try:
-        if needs_trust(recipe):
+        if recipe_type_of(recipe).needs_trust:
             description += ", needs --trust"
     except FileFormatError:
         description += ", unknown kind"

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted
 
 from localma.baseline import Baseline
-from localma.candidates.answers import check_no_label_missing, listed, unknown_classes
-from localma.candidates.bare_predictions import check_same_index
+from localma.candidates.outputs import check_no_label_missing, listed, unknown_classes
+from localma.candidates.pool import check_same_index
 from localma.equations import global_average, local_average, row_losses
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.candidates.answers import Table
+from localma._types import Json
+from localma.candidates.base import FilePath, Recipe
+from localma.candidates.outputs import Table
 from localma.errors import InvalidInputError
 from localma.storage.fingerprints import fingerprint
 from localma.tables.frames import column_names, dense
 
-Recipe = dict[str, Any]
 PathLike = str | os.PathLike[str]
 
 
@@ -34,8 +36,6 @@ class ModelFile:
     >>> file.path.name, len(file.sha256())
     ('base.py', 64)
     """
-
-    fields: ClassVar[dict[str, tuple[type, ...]]] = {"path": (str,), "sha256": (str,)}
 
     def __init__(self, path: PathLike, sha256: str | None = None) -> None:
         # Not resolved: a link's own name says what it is, and its suffix is looked at.
@@ -70,9 +70,26 @@ class ModelFile:
             )
         return self.path
 
-    def recipe(self) -> Recipe:
-        """Where it is and what is in it, for the recipe of a candidate."""
+    def recipe(self) -> dict[str, Json]:
+        """Its fields in the recipe of a candidate."""
         return {"path": str(self.path), "sha256": self.sha256()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRecipe(Recipe):
+    """The file or folder of a candidate, in a recipe."""
+
+    path: FilePath
+    sha256: str
+
+    def file(self) -> ModelFile:
+        """Find the file and check its fingerprint."""
+        return ModelFile(self.path, self.sha256)
+
+    def options(self) -> dict[str, Any]:
+        """Return all other fields as keyword arguments."""
+        options = super().options()
+        return {name: options[name] for name in options if name not in ("path", "sha256")}
 
 
 Thing = TypeVar("Thing")

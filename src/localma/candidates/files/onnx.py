@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localma._optional import optional
-from localma.candidates.answers import Classes, Labels, Table, Task, as_labels
-from localma.candidates.base import BatchSize, FieldTypes, Inputs, Recipe, working_bytes
+from localma.candidates.base import (
+    BatchSize,
+    ImportName,
+    Inputs,
+    LogitsCandidate,
+    LogitsRecipe,
+    working_bytes,
+)
 from localma.candidates.estimator import one_hot
-from localma.candidates.files.base import ModelFile, PathLike, PerProcess, in_fixed_batches
-from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
+from localma.candidates.files.base import (
+    FileRecipe,
+    ModelFile,
+    PathLike,
+    PerProcess,
+    in_fixed_batches,
+)
+from localma.candidates.outputs import Activation, Classes, Labels, Table, Task, as_labels
 from localma.errors import InvalidInputError, unknown_name
-from localma.imports import import_name, import_object
 from localma.storage.fingerprints import file_state
 from localma.tables.frames import column_names, column_values, dense, n_rows, pick_columns
 
@@ -41,6 +53,20 @@ DTYPES: dict[str, Any] = {
 REAL_OUTPUTS = ("tensor(float16)", "tensor(float)", "tensor(double)")
 
 Feed = dict[Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnnxRecipe(FileRecipe, LogitsRecipe):
+    """The file and the options."""
+
+    kind = "onnx"
+    output: str | None
+    preprocess: ImportName | None
+    providers: list[str]
+
+    def make(self) -> OnnxCandidate:
+        """Find the file again."""
+        return OnnxCandidate(self.file(), **self.options())
 
 
 class OnnxCandidate(LogitsCandidate):
@@ -73,14 +99,7 @@ class OnnxCandidate(LogitsCandidate):
 
     kind = "onnx"
     runs_here = True
-    paths = ("path",)
-    fields: ClassVar[FieldTypes] = {
-        **ModelFile.fields,
-        **LOGITS_FIELDS,
-        "output": (str, type(None)),
-        "preprocess": (str, type(None)),
-        "providers": (list,),
-    }
+    recipe_type = OnnxRecipe
 
     def __init__(
         self,
@@ -168,25 +187,9 @@ class OnnxCandidate(LogitsCandidate):
             return None
         return np.array([columns[label] for label in self.classes.tolist()], dtype=np.intp)
 
-    def recipe(self) -> Recipe | None:
-        """The file and the options, where everything can be found again."""
-        common, name = self._common_recipe(), import_name(self.preprocess)
-        if common is None or (name is None and self.preprocess is not None):
-            return None
-        own = {"output": self.output, "preprocess": name, "providers": self.providers}
-        return {"kind": self.kind, **self.file.recipe(), **common, **own}
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> OnnxCandidate:
-        """Find the file again. It may name a function that prepares its rows: trusted only."""
-        name = recipe["preprocess"]
-        return cls(
-            ModelFile(recipe["path"], recipe["sha256"]),
-            output=recipe["output"],
-            preprocess=None if name is None else import_object(name),
-            providers=recipe["providers"],
-            **logits_options(recipe),
-        )
+    def recipe(self) -> OnnxRecipe | None:
+        """The file and the options; None if a function among them cannot be imported."""
+        return OnnxRecipe.of(self, **self.file.recipe())
 
 
 def _session(file: ModelFile, providers: list[str]) -> Any:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 from localma._optional import optional
-from localma.candidates.answers import Classes
-from localma.candidates.base import (
-    COMMON_FIELDS,
-    BatchSize,
-    FieldTypes,
-    Inputs,
-    Recipe,
-    common_options,
-)
+from localma.candidates.base import BatchSize, CommonRecipe, Inputs
 from localma.candidates.estimator import EstimatorCandidate
-from localma.candidates.files.base import ModelFile, PathLike
+from localma.candidates.files.base import FileRecipe, ModelFile, PathLike
+from localma.candidates.outputs import Classes
 from localma.errors import InvalidInputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkopsRecipe(FileRecipe, CommonRecipe):
+    """The file, the types that it may hold, and the options."""
+
+    kind = "skops"
+    trusted: list[str] | None
+
+    def make(self) -> SkopsCandidate:
+        """Read the file again."""
+        return SkopsCandidate(self.file(), **self.options())
 
 
 class SkopsCandidate(EstimatorCandidate):
@@ -46,12 +52,7 @@ class SkopsCandidate(EstimatorCandidate):
 
     kind = "skops"
     runs_here = True
-    paths = ("path",)
-    fields: ClassVar[FieldTypes] = {
-        **ModelFile.fields,
-        **COMMON_FIELDS,
-        "trusted": (list, type(None)),
-    }
+    recipe_type = SkopsRecipe
 
     def __init__(
         self,
@@ -82,20 +83,12 @@ class SkopsCandidate(EstimatorCandidate):
     def _model_identity(self) -> Hashable:
         return self.file.path
 
-    def recipe(self) -> Recipe | None:
+    def recipe(self) -> SkopsRecipe | None:
         """The file, the types that it may hold, and the options."""
-        common = self._common_recipe()
-        if common is None:
-            return None
-        if not self._renamed:
-            common["classes"] = None  # the file knows them
-        return {"kind": self.kind, **self.file.recipe(), **common, "trusted": self.trusted}
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> SkopsCandidate:
-        """Read the file again. The recipe says which types may be made: trusted recipes only."""
-        file = ModelFile(recipe["path"], recipe["sha256"])
-        return cls(file, trusted=recipe["trusted"], **common_options(recipe))
+        recipe = SkopsRecipe.of(self, **self.file.recipe())
+        if recipe is None or self._renamed:
+            return recipe
+        return replace(recipe, classes=None)  # the file has them
 
 
 def _loaded(file: ModelFile, trusted: list[str] | None) -> Any:

@@ -4,24 +4,49 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from localma._optional import optional
-from localma.candidates.answers import Array, Classes, Table, Task, as_labels, listed
-from localma.candidates.base import WORKING_COPIES, BatchSize, FieldTypes, Inputs, Recipe, RowError
-from localma.candidates.files.base import ModelFile, PerProcess, as_objects
-from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
+from localma.candidates.base import (
+    WORKING_COPIES,
+    BatchSize,
+    Inputs,
+    LogitsCandidate,
+    LogitsRecipe,
+    RowError,
+)
+from localma.candidates.files.base import FileRecipe, ModelFile, PerProcess, as_objects
+from localma.candidates.outputs import Activation, Array, Classes, Table, Task, as_labels, listed
 from localma.errors import InvalidInputError, MissingDependencyError
 from localma.tables.frames import n_rows
 
 Size = int | tuple[int, int]
 CHANNELS = 3
 EXAMPLES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimmRecipe(FileRecipe, LogitsRecipe):
+    """The architecture, the weights file with its fingerprint, and the options."""
+
+    kind = "timm"
+    architecture: str
+    size: list[int]
+    mean: list[float]
+    std: list[float]
+    device: str
+
+    def make(self) -> TimmCandidate:
+        """Find the file again and check that it is the same."""
+        options = self.options()
+        del options["activation"]  # which follows from the weights and the classes
+        return TimmCandidate(weights=self.file(), **options)
 
 
 class TimmCandidate(LogitsCandidate):
@@ -52,16 +77,7 @@ class TimmCandidate(LogitsCandidate):
     """
 
     kind = "timm"
-    paths = ("path",)
-    fields: ClassVar[FieldTypes] = {
-        **ModelFile.fields,
-        **LOGITS_FIELDS,
-        "architecture": (str,),
-        "size": (list,),
-        "mean": (list,),
-        "std": (list,),
-        "device": (str,),
-    }
+    recipe_type = TimmRecipe
 
     def __init__(
         self,
@@ -121,23 +137,9 @@ class TimmCandidate(LogitsCandidate):
         mean, std = (torch.tensor(v).reshape(1, CHANNELS, 1, 1) for v in (self.mean, self.std))
         return self._network.get()((images - mean) / std)
 
-    def recipe(self) -> Recipe | None:
+    def recipe(self) -> TimmRecipe | None:
         """The architecture, the weights file with its fingerprint, and the options."""
-        common = self._common_recipe()
-        if common is None:
-            return None
-        own = {"architecture": self.architecture, "device": self.device}
-        images = {"size": list(self.size), "mean": list(self.mean), "std": list(self.std)}
-        return {"kind": self.kind, **self.file.recipe(), **common, **own, **images}
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> TimmCandidate:
-        """Find the file again and check that it is the same."""
-        options = logits_options(recipe)
-        del options["activation"]  # which follows from the weights and the classes
-        options |= {field: recipe[field] for field in ("size", "mean", "std", "device")}
-        file = ModelFile(recipe["path"], recipe["sha256"])
-        return cls(recipe["architecture"], file, **options)
+        return TimmRecipe.of(self, **self.file.recipe())
 
 
 class _Network:

@@ -6,28 +6,47 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
 from logging import getLogger
 from threading import Lock, RLock
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 from weakref import WeakKeyDictionary
 from zipfile import ZipFile
 
 import numpy as np
 
 from localma._optional import optional
-from localma.candidates.answers import Array, Classes, Table, Task
-from localma.candidates.base import BatchSize, FieldTypes, Inputs, Recipe, working_bytes
-from localma.candidates.files.base import ModelFile, PerProcess, in_fixed_batches
-from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
+from localma.candidates.base import (
+    BatchSize,
+    ImportName,
+    Inputs,
+    LogitsCandidate,
+    LogitsRecipe,
+    working_bytes,
+)
+from localma.candidates.files.base import FileRecipe, ModelFile, PerProcess, in_fixed_batches
+from localma.candidates.outputs import Activation, Array, Classes, Table, Task
 from localma.errors import InvalidInputError
-from localma.imports import import_name, import_object
 from localma.tables.frames import dense
 
 _locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """A lock for each module that is run."""
 _one_at_a_time = Lock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchRecipe(FileRecipe, LogitsRecipe):
+    """The file and the options."""
+
+    kind = "torch"
+    preprocess: ImportName | None
+    device: str | None
+
+    def make(self) -> TorchCandidate:
+        """Find the file again. Its network is code."""
+        return TorchCandidate(self.file(), **self.options())
 
 
 class TorchCandidate(LogitsCandidate):
@@ -62,13 +81,7 @@ class TorchCandidate(LogitsCandidate):
 
     kind = "torch"
     runs_here = True
-    paths = ("path",)
-    fields: ClassVar[FieldTypes] = {
-        **ModelFile.fields,
-        **LOGITS_FIELDS,
-        "preprocess": (str, type(None)),
-        "device": (str, type(None)),
-    }
+    recipe_type = TorchRecipe
 
     def __init__(
         self,
@@ -132,24 +145,11 @@ class TorchCandidate(LogitsCandidate):
     def _outputs(self, X: Table, task: Task) -> Array:
         return self._network.get()(self._arguments(X))
 
-    def recipe(self) -> Recipe | None:
-        """The file and the options, where everything can be found again."""
-        common, name = self._common_recipe(), import_name(self.preprocess)
-        if self.file is None or common is None or (name is None and self.preprocess is not None):
+    def recipe(self) -> TorchRecipe | None:
+        """The file and the options; None if the module exists only in memory."""
+        if self.file is None:
             return None
-        own = {"preprocess": name, "device": self.device}
-        return {"kind": self.kind, **self.file.recipe(), **common, **own}
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> TorchCandidate:
-        """Find the file again. Its network is code: trusted recipes only."""
-        name = recipe["preprocess"]
-        return cls(
-            ModelFile(recipe["path"], recipe["sha256"]),
-            preprocess=None if name is None else import_object(name),
-            device=recipe["device"],
-            **logits_options(recipe),
-        )
+        return TorchRecipe.of(self, **self.file.recipe())
 
 
 class _Network:

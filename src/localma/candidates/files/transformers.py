@@ -5,27 +5,28 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localma._optional import optional
 from localma._torch_packages import import_transformers, model_folder, quiet
-from localma.candidates.answers import Array, Classes, Table, Task, as_labels, listed
 from localma.candidates.base import (
     AUTO_MEMORY,
     BatchSize,
-    FieldTypes,
+    FilePath,
     Inputs,
-    Recipe,
+    LogitsCandidate,
+    LogitsRecipe,
     RowError,
     memory_bytes,
 )
 from localma.candidates.files.base import ModelFile, PerProcess, as_objects
-from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
+from localma.candidates.outputs import Activation, Array, Classes, Table, Task, as_labels, listed
 from localma.errors import InvalidInputError
 from localma.tables.frames import n_rows
 
@@ -36,6 +37,29 @@ ROWS_PER_PASS = 32
 UNSTATED_LENGTH = 10**6
 """A tokenizer whose limit is beyond this has none."""
 Tokens = dict[str, list[list[int]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformersRecipe(LogitsRecipe):
+    """The folder, or the name on the hub, its fingerprint and the options."""
+
+    kind = "transformers"
+    path: FilePath | None
+    sha256: str
+    name: str | None
+    max_length: int | None
+    device: str
+
+    def make(self) -> TransformersCandidate:
+        """Find the folder again and check that it is the same."""
+        options = self.options()
+        for field in ("path", "sha256", "name", "activation"):
+            del options[field]  # the activation follows from the folder and the classes
+        if self.path is not None:
+            return TransformersCandidate(ModelFile(self.path, self.sha256), **options)
+        candidate = TransformersCandidate(str(self.name), **options)
+        ModelFile(candidate.file.path, self.sha256)
+        return candidate
 
 
 class TransformersCandidate(LogitsCandidate):
@@ -61,15 +85,7 @@ class TransformersCandidate(LogitsCandidate):
     """
 
     kind = "transformers"
-    paths = ("path",)
-    fields: ClassVar[FieldTypes] = {
-        **ModelFile.fields,
-        **LOGITS_FIELDS,
-        "path": (str, type(None)),
-        "name": (str, type(None)),
-        "max_length": (int, type(None)),
-        "device": (str,),
-    }
+    recipe_type = TransformersRecipe
 
     def __init__(
         self,
@@ -122,28 +138,12 @@ class TransformersCandidate(LogitsCandidate):
         memory = memory_bytes(self.batch_size if isinstance(self.batch_size, str) else "auto")
         return self._network.get().logits(texts, memory)
 
-    def recipe(self) -> Recipe | None:
+    def recipe(self) -> TransformersRecipe | None:
         """The folder, or the name on the hub, its fingerprint and the options."""
-        common = self._common_recipe()
-        if common is None:
-            return None
-        where = self.file.recipe()
-        if self.name is not None:
-            where["path"] = None
-        own = {"name": self.name, "max_length": self.max_length, "device": self.device}
-        return {"kind": self.kind, **where, **common, **own}
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> TransformersCandidate:
-        """Find the folder again and check that it is the same."""
-        options = logits_options(recipe)
-        del options["activation"]  # which follows from the folder and the classes
-        options |= {field: recipe[field] for field in ("max_length", "device")}
-        if recipe["path"] is None:
-            made = cls(recipe["name"], **options)
-            ModelFile(made.file.path, recipe["sha256"])
-            return made
-        return cls(ModelFile(recipe["path"], recipe["sha256"]), **options)
+        recipe = TransformersRecipe.of(self, **self.file.recipe())
+        if recipe is None or self.name is None:
+            return recipe
+        return replace(recipe, path=None)
 
 
 def _hub_name(folder: Any) -> str | None:
