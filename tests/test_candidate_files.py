@@ -57,12 +57,12 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(
             InvalidInputError,
             match=r"model\.bin' is not the file that was used before: its sha256 was "
-            r"[0-9a-f]{12}\.\.\. and is [0-9a-f]{12}\.\.\. now\. Put the old file back, or make "
-            "the candidate anew",
+            r"[0-9a-f]{12}\.\.\. and is [0-9a-f]{12}\.\.\. now\. Restore the old file, or make "
+            "a new candidate",
         ):
             kept.check()
     path.unlink()
-    with pytest.raises(InvalidInputError, match=r"model\.bin' is no longer there"):
+    with pytest.raises(InvalidInputError, match=r"model\.bin' no longer exists"):
         file.check()
 
 
@@ -123,8 +123,8 @@ def test_paths_are_relative_to_the_saved_model(tmp_path: Path) -> None:
     assert found_beside("../models/north.onnx", moved.parent) == str(moved)
     with pytest.raises(
         InvalidInputError,
-        match=r"There is no '../models/north\.onnx' seen from .*, and no 'north\.onnx' in it: put "
-        r"the file beside the saved model, or pass the candidate itself by name\.",
+        match=r"There is no file '../models/north\.onnx' relative to .*, and no 'north\.onnx' in "
+        r"it: put the file next to the saved model, or pass the candidate itself by name\.",
     ):
         found_beside("../models/north.onnx", tmp_path / "saved")
 
@@ -264,7 +264,7 @@ def test_fixed_batches(size: int | None) -> None:
         return feed["x"] + feed["y"]
 
     x = np.arange(5.0)
-    found = in_fixed_batches(run, {"x": x, "y": x[:, None].ravel() * 10}, 5, size)
+    found = in_fixed_batches(run, {"x": x, "y": x[:, None].ravel() * 10}, size)
     assert found.tolist() == [0, 11, 22, 33, 44]
 
 

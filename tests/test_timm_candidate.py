@@ -251,7 +251,7 @@ def test_weights_of_another_network(weights: Path) -> None:
         f"The weights file '{weights}' does not fit the architecture 'tf_efficientnet_lite0': "
     )
     assert " tensors of the network are missing, such as conv_stem.weight, " in words
-    assert " tensors in the file are not of the network, such as " in words
+    assert " tensors in the file do not belong to the network, such as " in words
     assert words.endswith("Name the architecture that the file was made for.")
 
 
