@@ -20,10 +20,13 @@ NEEDED = {
     "src/localma/gates/deep/torch_.py": "accelerate",
     "src/localma/gates/deep/training.py": "accelerate",
     "src/localma/images.py": "torch",
+    "src/localma/candidates/pool_file.py": "polars",
     "src/localma/onnx_export.py": "onnx",
     "src/localma/report/page.py": "jinja2",
     "src/localma/tables/cells.py": "pyarrow",
     "src/localma/tables/files.py": "pyarrow",
     "src/localma/tables/sniffing.py": "pyarrow",
+    "src/localma/tables/roles.py": "polars",
+    "src/localma/tables/times.py": "polars",
 }
 collect_ignore = [path for path, package in NEEDED.items() if find_spec(package) is None]
