@@ -11,11 +11,11 @@ import localma
 
 PACKAGE = Path(localma.__file__).parent
 LAYERS = [
-    {"errors", "cautions", "_optional", "_torch_packages", "progress"}
+    {"errors", "cautions", "_optional", "pretrained", "progress"}
     | {"wording", "_signals", "_threads", "_types"},
     {"storage", "imports"},
     {"tables"},
-    {"folds", "losses", "evidence", "backbones"},
+    {"folds", "losses", "evidence", "images"},
     {"equations", "candidates", "baseline", "fit_checks", "probes", "memorised"},
     {"gates"},
     {"estimators"},

@@ -73,7 +73,7 @@ from localma.memorised import (
     is_smooth,
 )
 from localma.probes import Probes
-from localma.tables.features import GateFeatures, refuse_dates
+from localma.tables.encoder import GateFeatures, refuse_dates
 from localma.tables.frames import (
     CONTAINERS,
     LARGE_ROWS,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from localma.gates.auto import ShrunkGate
 from localma.gates.base import Gate, Job
+from localma.gates.deep.image import Augmentation, ImageGate
+from localma.gates.deep.text import TextGate
+from localma.gates.deep.torch_ import TorchGate
 from localma.gates.equal import EqualGate
 from localma.gates.global_ import GlobalGate
-from localma.gates.image import ImageGate
 from localma.gates.labelled import Labelled
 from localma.gates.mlp import MLPGate, theorem_architecture
-from localma.gates.module import TorchGate
-from localma.gates.text import TextGate
 
 GATE_CLASSES: dict[str, type[Gate]] = {
     kind.__name__: kind
@@ -20,6 +20,7 @@ GATE_CLASSES: dict[str, type[Gate]] = {
 
 __all__ = [
     "GATE_CLASSES",
+    "Augmentation",
     "EqualGate",
     "Gate",
     "GlobalGate",
