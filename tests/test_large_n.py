@@ -1,4 +1,4 @@
-"""Large samples: batches, the branching path, inputs read in parts, and the memory of a fit."""
+"""Large samples: batches, the halved path, inputs read in parts, and the memory of a fit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from localma.gates.fused.trainer import advance, block_of_batch
 from localma.gates.global_ import anchor_and_scale
 from localma.gates.labelled import mean_and_scale
 from localma.gates.mlp import begin
-from localma.gates.path import BranchingPath
+from localma.gates.path import HalvingPath
 from localma.gates.support import Support, outermost
 from localma.losses import LOSSES, get_loss
 from localma.tables.frames import LARGE_ROWS, ArrowRows, drop_columns
@@ -287,7 +287,7 @@ def local():
     return LocalMARegressor(random_state=0).fit(X, y, predictions=P)
 
 
-class TestBranchingPath:
+class TestHalvingPath:
     def test_local_truth(self, local):
         X, P, _ = local_truth(2000, seed=9)
         error = local.predict(X, predictions=P) - np.abs(X[:, 0])
@@ -303,7 +303,7 @@ class TestBranchingPath:
         assert len(gate.fold_answers_) == 1
         assert {tuple(member.hidden) for member in gate.answer_.gates} <= {(32, 32), (4,)}
         _, members = fold_members(gate)
-        assert {member.n_steps_[0] for member in members} <= {1500, 3000}
+        assert {member.n_steps_[0] for member in members} <= {750, 3000}
 
     def test_final_fit_goes_on_from_the_path_and_starts_anew(self, local):
         gates, points = local.gate_.answer_.gates, local.gate_.answer_.points
@@ -536,7 +536,7 @@ def test_the_final_fit_sees_rows_that_neither_trained_nor_judged():
     data = Labelled.of(X, P, y, loss=SQUARED)
     fold = (np.arange(8000), np.arange(8000, 12000))
     points = ShrunkGate()._points(budget(len(y), X.shape[1]), X.shape[1], P.shape[1], len(y))
-    path = BranchingPath(data, [fold], points, seed=0)
+    path = HalvingPath(data, [fold], points, seed=0)
     for chunks in path._chunks_of_all_rows().values():
         assert chunks.n_rows == len(y)
         rows = np.concatenate([chunk._sample_rows() for chunk in chunks.chunks])

@@ -115,9 +115,8 @@ class ShrunkGate(Gate):
     The gain is nested: the shares a_k that predict a fold come from the losses of the other folds.
     If one fold judges, its two halves judge for each other.
 
-    All points of a kind branch off from the most shrunk one after a quarter of the steps. After
-    another quarter, the half with the larger losses on the held-out rows is dropped; `path_` has
-    their risks at that time. Up to 1,000 rows a step uses all rows; in larger samples it uses a
+    After a quarter of the steps, the half of each kind with the larger losses on the held-out rows
+    is dropped; `path_` has their risks at that time. Up to 1,000 rows a step uses all rows; in larger samples it uses a
     batch of a few hundred. Below 5,000 rows the order of the rows does not matter.
 
     Examples

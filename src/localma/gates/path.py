@@ -1,10 +1,9 @@
 """Training of the path of `gate="auto"`, in folds and on all rows.
 
-A path of K shrinkages need not be K trainings. In each fold, the most shrunk gate of each kind is
-trained for the first quarter of the steps. There the others branch off, each with its own
-shrinkage, and are trained for another quarter. Then the half of them with the smaller losses on the
-held-out rows of all folds is trained to the end. The final fit, over all rows, starts anew. If one
-fold judged, the first gate of each point continues from the path instead.
+In each fold, all gates of the path are trained for the first quarter of the steps. Then the half of
+each kind with the smaller losses on the held-out rows of all folds is trained to the end. The final
+fit, over all rows, starts anew. If one fold judged, the first gate of each point continues from the
+path instead.
 """
 
 from __future__ import annotations
@@ -26,8 +25,11 @@ from localma.gates.mlp import MLPGate, begin, chunks_for
 from localma.gates.points import Fitted, FoldRows, HeldOut, Members, Point
 from localma.tables.frames import take_rows
 
-TRUNK, BRANCHED = 0.25, 0.5
-"""Shares of the steps after which the others branch off, and after which half are dropped."""
+HALVED = 0.25
+"""Share of the steps after which half of the points are dropped."""
+
+JOINED = 0.5
+"""Share of the steps after which gates that start anew are joined by those of the path."""
 
 
 def constant_members(
@@ -108,8 +110,8 @@ def _mixture(data: Labelled, fitted: Fitted, rows: Rows) -> Array:
     return local_average(weights, P)
 
 
-class BranchingPath:
-    """A path of networks: gates branch off from each other, and half of them are dropped.
+class HalvingPath:
+    """A path of networks: half of them are dropped early.
 
     Parameters
     ----------
@@ -138,12 +140,8 @@ class BranchingPath:
         anchors = [find_global_weights(self.data, fold.anchor) for fold in folds]
         for f, fold in enumerate(folds):
             self._begin(f, anchor_and_scale(self.data, fold.train, anchors[f]))
-        trunks = self._trainings_of([points[0] for points in self.kinds.values()])
-        advance(trunks, TRUNK, seed=(self.seed, 0), n_jobs=self.n_jobs)
-        self._branch_off()
         every_point = [k for points in self.kinds.values() for k in points]
-        branches = self._trainings_of(every_point)
-        advance(branches, BRANCHED, seed=(self.seed, 1), n_jobs=self.n_jobs)
+        advance(self._trainings_of(every_point), HALVED, seed=(self.seed, 1), n_jobs=self.n_jobs)
         self._judge(every_point, folds)
         better = [k for points in self.kinds.values() for k in self._better_half(points, folds)]
         advance(self._trainings_of(better), 1.0, seed=(self.seed, 2), n_jobs=self.n_jobs)
@@ -174,11 +172,11 @@ class BranchingPath:
             ]
             if self._continues:
                 for training, trained in zip(starts[0], self.trainings[0, k], strict=True):
-                    training.continue_from(trained, round(BRANCHED * len(training.rates)))
+                    training.continue_from(trained, round(JOINED * len(training.rates)))
                 continued += starts.pop(0)
             fresh += [training for start in starts for training in start]
             members[k] = Fitted(None, gates)
-        advance(fresh, BRANCHED, seed=(self.seed, 3), n_jobs=self.n_jobs)
+        advance(fresh, JOINED, seed=(self.seed, 3), n_jobs=self.n_jobs)
         advance([*continued, *fresh], 1.0, seed=(self.seed, 4), n_jobs=self.n_jobs)
         for training in (*continued, *fresh):
             training.store()
@@ -239,15 +237,6 @@ class BranchingPath:
                 gate = self._gate(k, self.seed)
                 self.trainings[f, k] = begin(gate, self.chunks[f][name], *scaled, self.seed)
 
-    def _branch_off(self) -> None:
-        """Let the other points of each kind continue from the most shrunk one."""
-        for trunk, *branches in self.kinds.values():
-            for f in range(len(self.folds)):
-                for k in branches:
-                    pairs = zip(self.trainings[f, k], self.trainings[f, trunk], strict=True)
-                    for training, start in pairs:
-                        training.continue_from(start, start.done)
-
     def _trainings_of(self, points: Collection[int]) -> list[Training]:
         """The trainings of some points in all folds."""
         return [
@@ -285,8 +274,8 @@ class BranchingPath:
 
 def make_path(
     data: Labelled, folds: Sequence[Fold], points: Sequence[Point], seed: int
-) -> BranchingPath | SeparatePath:
+) -> HalvingPath | SeparatePath:
     """A path in the fused kernel if all gates are networks, else one of separate trainings."""
     if all(isinstance(point.gate, MLPGate | None) for point in points):
-        return BranchingPath(data, folds, points, seed)
+        return HalvingPath(data, folds, points, seed)
     return SeparatePath(data, folds, points, seed)

@@ -88,7 +88,7 @@ class Training:
     """The training of one network over batches of `batch` rows; None means all rows.
 
     rates : (n_steps,) all learning rates; done : number of steps taken; before : steps of the
-    training from which this one branched off.
+    training from which this one continues.
     """
 
     gate: MLPGate
