@@ -14,10 +14,9 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from localma import LocalMAClassifier, LocalMARegressor, TableEncoder, as_candidate, load
-from localma.baseline import Baseline
+from localma.checks.fit import over_constant, tells_classes, tells_number
 from localma.errors import LeakageWarning, LocalMAWarning, WorseThanConstantWarning
-from localma.evidence import BaselineGap, LocalityGain, baseline_gap
-from localma.fit_checks import over_constant, tells_classes, tells_number
+from localma.evidence import Baseline, BaselineGap, LocalityGain, baseline_gap
 from localma.gates import Labelled, MLPGate, ShrunkGate
 from localma.inspection import evaluate, summarize
 from localma.losses import LOSSES, Interval, Loss, get_loss

@@ -503,7 +503,7 @@ class TestSplits:
         X, P, y = local_truth(20)
         rows = np.arange(20)
         with pytest.raises(
-            InvalidInputError, match="may not be trained on; fold 0 of cv has 20 rows"
+            InvalidInputError, match="rows that it was trained on; fold 0 of cv has 20 rows"
         ):
             LocalMARegressor(cv=[(rows, rows)]).fit(X, y[:, 0], predictions=P[:, :, 0])
 

@@ -28,14 +28,14 @@ from localma.candidates import (
     recipe_beside,
 )
 from localma.candidates.answers import as_labels, check_names, check_saved_labels
-from localma.cautions import WARNINGS, Caution
+from localma.checks.cautions import WARNINGS, Caution
+from localma.checks.training_rows import SampleLosses
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.gates import GATE_CLASSES
 from localma.gates._recipes import Restoring, describe_gate, restore_gate
 from localma.gates.base import arrays_below, is_number, simplex_weights
 from localma.losses import Loss, get_loss, is_registered
-from localma.memorised import SampleLosses
 from localma.probes import Recorded, check_candidates
 from localma.storage.array_file import ArrayFile, Arrays, Json, read, shown, to_bytes
 from localma.storage.whole_files import write_whole

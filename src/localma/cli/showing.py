@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from localma._optional import optional
-from localma.cautions import Caution
+from localma.checks.cautions import Caution
 from localma.inspection.metrics import Measured
 from localma.wording import decimals_for, fixed, printable, readable, with_error
 

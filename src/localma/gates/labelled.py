@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localma.baseline import Baseline
 from localma.equations import row_losses
 from localma.errors import InvalidInputError
-from localma.evidence import effective_number
+from localma.evidence import Baseline, effective_number
 from localma.folds import count_groups, number_groups
 from localma.losses import Loss
 from localma.tables.frames import LARGE_ROWS, ArrowRows, n_rows, take_rows, without_mask

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from localma.cautions import Caution, warn
+from localma.checks.cautions import Caution, warn
+from localma.checks.fit import LEAST_ROWS, worse_than_constant
+from localma.checks.training_rows import Gap, SampleLosses, caution_of_gaps, find_gaps
 from localma.equations import global_average, row_losses
 from localma.errors import InvalidInputError
 from localma.evidence import BaselineGap, baseline_gap, negligible
-from localma.fit_checks import LEAST_ROWS, worse_than_constant
 from localma.inspection.control import Control, ControlNote, fit_control
 from localma.inspection.drawing import (
     KIND_COLOURS,
@@ -26,7 +27,6 @@ from localma.inspection.drawing import (
 from localma.inspection.metrics import CLASSIFICATION, REGRESSION, Difference, Measure, Measured
 from localma.inspection.observed import Model, Observed, observe
 from localma.inspection.record import Columns, Display, Record
-from localma.memorised import Gap, SampleLosses, caution_of_gaps, find_gaps
 from localma.wording import readable
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def compare(seen: Observed, *, control: bool = True, random_state: int = 0) -> C
     # If a constant is better, the targets here are wrong, which explains the losses of all.
     gaps = [] if gap is not None and gap.is_worse else _find_gaps(seen, everybody)
     cautions = [*_cautions(seen, gap), *caution_of_gaps(gaps)]
-    warn((caution for caution in cautions if caution not in seen.model.cautions_), stacklevel=4)
+    warn(caution for caution in cautions if caution not in seen.model.cautions_)
     claim = _claim(seen, everybody, best_candidate, gap)
     return ComparisonDisplay(
         loss=seen.model.loss_.name,

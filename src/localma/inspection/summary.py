@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from localma.cautions import Caution
+from localma.checks.cautions import Caution
 from localma.errors import InvalidInputError
 from localma.inspection.columns import Feature, Kind
 from localma.inspection.comparison import ComparisonDisplay, compare
