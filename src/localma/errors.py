@@ -74,12 +74,7 @@ class CandidateError(LocalMAError, ValueError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        candidate: str,
-        rows: Sequence[int] = (),
-        python_hint: str = "",
+        self, message: str, *, candidate: str, rows: Sequence[int] = (), python_hint: str = ""
     ) -> None:
         super().__init__(message, python_hint=python_hint)
         self.candidate, self.rows = candidate, tuple(rows)

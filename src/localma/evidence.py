@@ -283,10 +283,7 @@ class Baseline:
         if labels is not None:
             labels = labels[rows]
         return replace(
-            self,
-            targets=self.targets[rows],
-            sample_weight=self.sample_weight[rows],
-            labels=labels,
+            self, targets=self.targets[rows], sample_weight=self.sample_weight[rows], labels=labels
         )
 
     def learn(self, rows: Rows | None = None) -> Array:

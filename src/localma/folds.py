@@ -9,13 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.model_selection import (
-    BaseCrossValidator,
-    GroupKFold,
-    KFold,
-    StratifiedKFold,
-    check_cv,
-)
+from sklearn.model_selection import BaseCrossValidator, GroupKFold, KFold, StratifiedKFold, check_cv
 
 from localma._types import AnyArray, Array, RandomState, RowMask, Rows
 from localma.errors import InvalidInputError
@@ -158,11 +152,7 @@ def _as_rows(selection: ArrayLike, n: int, number: int) -> Rows:
 
 
 def _make_splitter(
-    n_folds: int,
-    y: AnyArray,
-    groups: Rows | None,
-    classification: bool,
-    random_state: RandomState,
+    n_folds: int, y: AnyArray, groups: Rows | None, classification: bool, random_state: RandomState
 ) -> BaseCrossValidator:
     if groups is not None:
         _check_number(n_folds, int(groups.max()) + 1, "groups")

@@ -32,14 +32,7 @@ from localma.equations import row_losses
 from localma.evidence import effective_number, mean_and_error
 from localma.folds import count_groups, evenly_spaced
 from localma.gates import Labelled
-from localma.tables.frames import (
-    LARGE_ROWS,
-    column_names,
-    dense,
-    n_rows,
-    take_rows,
-    to_narwhals,
-)
+from localma.tables.frames import LARGE_ROWS, column_names, dense, n_rows, take_rows, to_narwhals
 from localma.wording import readable
 
 Measured = tuple[float, float]
