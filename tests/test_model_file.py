@@ -676,7 +676,10 @@ class TestHostileFiles:
             ({"candidates": [{"name": ["a"], "recipe": None}] * 2}, "'name' of the candidate has"),
             ({"n_features_in": True}, "field 'n_features_in' of the description has the wrong"),
             ({"feature_names_in": ["a", "a", "b"]}, "names of 3 columns must be as many different"),
-            ({"feature_names_in": [["a"], "b", "c"]}, "names of 3 columns must be as many different strings"),
+            (
+                {"feature_names_in": [["a"], "b", "c"]},
+                "names of 3 columns must be as many different strings",
+            ),
             ({"gate_features": {"kind": ["all"], "hidden": []}}, "inputs of the gate have an unk"),
             ({"gate_features": {"kind": "all", "hidden": [[1]]}}, "must be a list of columns"),
             ({"notes": {"a": 1}}, "Notes must be texts"),
