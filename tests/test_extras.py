@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from conftest import SOURCE, packages_needed
 
 PACKAGE = SOURCE / "localma"
