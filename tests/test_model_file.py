@@ -178,7 +178,7 @@ def test_own_loss_predicts_but_says_it_is_lost(tmp_path, sample):
     again = localma.load(tmp_path / "model.localma")
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     for use in (again.fit, lambda X, y: evaluate(again, X, y)):
-        with pytest.raises(InvalidInputError, match=r"A loss of your own .*load\(path, loss="):
+        with pytest.raises(InvalidInputError, match=r"Your own loss .*load\(path, loss="):
             use(X, y)
     whole = localma.load(tmp_path / "model.localma", loss=mine)
     assert str(evaluate(whole, X, y)) == str(evaluate(model, X, y))

@@ -89,7 +89,7 @@ NO_CLAIM = "No gain of local weights is claimed."
 class _Sample:
     """The validated arguments of a fit.
 
-    X : the table; inputs : what the gate reads of it
+    X : the table; inputs : the inputs of the gate
     y : (n,) or (n, K); outputs : names of its outputs, as far as they are known
     sample_weight, groups : (n,) or None; group_numbers : the groups, numbered from 0
     predictions : the candidates' predictions, if the user passed them
@@ -223,7 +223,7 @@ class _LocalMA(BaseEstimator):
             classes = getattr(self, "classes_", None)
             P = self._given(predictions, n_rows(X), classes, self._outputs())
             return self.gate_.average(inputs, P)
-        # The gate needs no prediction, so a candidate need not run on rows where it has no weight.
+        # The gate needs no prediction, so a candidate need not run on rows with a zero weight.
         W = self.gate_.predict_weights(inputs)
         return local_average(W, self._run_candidates(X, only=None if W.all() else W != 0))
 

@@ -80,7 +80,7 @@ def number_groups(groups: ArrayLike, n: int) -> Rows:
     if len(missing):
         raise InvalidInputError(
             f"Every row must belong to a group; {len(missing)} of {n} rows have none, the first "
-            f"is row {missing[0]}. Give each such row a group of its own, or leave it out."
+            f"is row {missing[0]}. Give each such row its own group, or leave it out."
         )
     if labels.dtype == object:
         return _number_objects(labels)

@@ -434,7 +434,7 @@ def _restore_loss(saved: Json, loss: Loss | None) -> Loss:
 
 def _refuse_lost_loss(y: Array, mu: Array) -> NoReturn:
     raise InvalidInputError(
-        "A loss of your own is not saved, and prediction does not need it. To fit or judge "
+        "Your own loss is not saved, and prediction does not need it. To fit or judge "
         "again, pass it when you load the model: load(path, loss=...)."
     )
 

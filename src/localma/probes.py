@@ -84,7 +84,7 @@ class Probes:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return cls._of_table(X)
-        except Exception:  # an unusual table is no reason for a fit to fail
+        except Exception:  # a fit must not fail because of an unusual table
             return None
 
     @classmethod

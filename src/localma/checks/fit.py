@@ -99,7 +99,7 @@ def compare_with_constant(
     """Compare the combined prediction with the best constant; say on which rows.
 
     Only gate="auto" holds out rows. Other gates are compared on the rows that they were fitted on,
-    where they look better than they are. A gate that is worse even there is worse indeed.
+    and look better there than they are. A gate that is worse even there is worse indeed.
     """
     if gate.evidence is not None:
         return gate.evidence.locality_gain_.beside_baseline, "held-out rows"

@@ -251,7 +251,7 @@ def _count_recognised(model: BaseEstimator, X: Table) -> int | None:
 
 
 def _count_stored(X: Array, stored: Array) -> int | None:
-    """Count the rows of X that are stored; 0 if so many may be equal by chance.
+    """Count the rows of X that are stored; 0 if chance explains their number.
 
     If rows repeat by nature, they also repeat among the stored rows. The share of stored rows that
     occur more than once estimates the probability that a new row is stored.
@@ -512,7 +512,7 @@ def find_gaps(names: Sequence[str], sample: SampleLosses, here: SampleLosses) ->
     """Find the candidates whose loss is larger here than on the labelled sample, beyond chance.
 
     If the loss of any candidate is clearly smaller here, the rows are of another kind, such as one
-    region of the inputs, and there are no gaps.
+    region of the inputs, and nothing is reported.
 
     >>> sample = SampleLosses(np.array([483.0, 2900.0]), np.array([20.0, 150.0]), 400)
     >>> here = SampleLosses(np.array([3332.0, 3000.0]), np.array([180.0, 160.0]), 400)
