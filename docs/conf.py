@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import localma
 
 project = "localma"
@@ -13,11 +15,14 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
+    "sphinx.ext.mathjax",
+    "sphinx_gallery.gen_gallery",
     "numpydoc",
 ]
 myst_heading_anchors = 3
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "gallery/**/*.py", "gallery/**/*.ipynb"]
 html_theme = "furo"
 html_title = "localma"
 html_static_path: list[str] = []
@@ -34,3 +39,21 @@ numpydoc_show_class_members = False
 nitpicky = False
 # Pages link to files of the repository that are not part of the site.
 suppress_warnings = ["myst.xref_missing"]
+
+# The scripts of examples/ run while the pages are built; an error in one of them stops the build.
+sphinx_gallery_conf = {
+    "examples_dirs": str(Path(__file__).parent.parent / "examples"),
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py$",
+    "subsection_order": [
+        f"../examples/{name}" for name in ("tables", "dependent_rows", "images_and_texts", "scale")
+    ],
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "show_signature": False,
+    "backreferences_dir": "gallery/backreferences",
+    "doc_module": ("localma",),
+}

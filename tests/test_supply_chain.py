@@ -135,15 +135,24 @@ def test_every_install_is_by_pin_or_by_hash() -> None:
     installs = [line for line in text.splitlines() if re.search(r"pip install|PIP_INSTALL\)", line)]
     assert len(installs) >= 4
     for line in installs:
-        assert re.search(r"-c constraints\.txt|PIP_INSTALL\)|--require-hashes|--no-deps", line), (
-            line
-        )
+        pinned = r"-c (constraints|\$\(LOWEST\)/lowest)\.txt|PIP_INSTALL\)"
+        assert re.search(rf"{pinned}|--require-hashes|--no-deps", line), line
 
 
-def test_the_workflow_installs_by_hash_and_pins_its_actions() -> None:
+def test_the_workflow_installs_by_hash() -> None:
     workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
     assert "make locked" in workflow
     assert "make test VENV=.venv-locked" in workflow
-    actions = re.findall(r"uses: (\S+)", workflow)
+
+
+@pytest.mark.parametrize("name", ["tests.yml", "release.yml"])
+def test_workflows_pin_their_actions(name: str) -> None:
+    actions = re.findall(r"uses: (\S+)", (ROOT / ".github" / "workflows" / name).read_text())
     assert actions
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in actions)
+
+
+def test_the_version_is_written_once() -> None:
+    assert "version" in PROJECT["project"]["dynamic"]
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {version('localma')}\n" in citation

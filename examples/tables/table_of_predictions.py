@@ -1,9 +1,18 @@
-"""A table with a column per model: who is trusted where, without any model. Needs pandas."""
+"""
+A table with one column per model
+=================================
 
+You need no model objects. If the predictions are columns of a table, ``Column`` uses them as they
+are. Needs pandas.
+"""
+
+# %%
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
 from localma import Column, LocalMARegressor
+from localma.inspection import summarize
 
 rng = np.random.default_rng(0)
 area, centre = rng.uniform(20, 150, 400), rng.uniform(0, 1, 400)
@@ -19,5 +28,16 @@ table = pd.DataFrame(
 
 model = LocalMARegressor({"all": Column("pred_*")}, random_state=0).fit(table[:300], rent[:300])
 print(model.verdict_)
+
+# %%
+# Weights of single rows, as a data frame:
 weights = model.set_output(transform="pandas").predict_weights(table[300:])
 print(weights.assign(centre=table["centre"]).sort_values("centre").round(2).iloc[::20])
+
+# %%
+# A summary describes in words where each model is trusted, and draws it.
+summary = summarize(model, table[300:], rent[300:], control=False)
+for region in summary.regions.regions:
+    print(region.sentence)
+summary.effects.plot()
+plt.show()
