@@ -23,7 +23,7 @@ RowMask: TypeAlias = NDArray[np.bool_]
 AnyArray: TypeAlias = NDArray[np.generic]
 """An array of any type: labels, texts, dates or numbers."""
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A value as JSON stores it."""
 
 RandomState: TypeAlias = int | np.random.RandomState | None

@@ -55,7 +55,7 @@ def check_targets(loss: Loss, y: Array) -> None:
     if _all_inside(loss.target, y):
         return
     inside = loss.target.contains(y)
-    row, *output = index = _first(~inside)
+    row, *output = index = _first_index(~inside)
     if not np.isfinite(y).all():
         remedy = "Drop or complete the rows whose target is not finite."
     else:
@@ -84,7 +84,7 @@ def check_predictions(loss: Loss, P: Array, names: Sequence[str] | None = None) 
     if _all_inside(loss.prediction, P, slack):
         return
     inside = loss.prediction.contains(P, slack)
-    row, m, *output = index = _first(~inside)
+    row, m, *output = index = _first_index(~inside)
     name = repr(names[m]) if names is not None else str(m)
     remedy = "Correct that candidate or leave it out"
     if np.isfinite(P).all():
@@ -142,7 +142,7 @@ def _all_inside(domain: Interval, values: Array, slack: float = 0.0) -> bool:
     return values.size == 0 or bool(domain.contains([values.min(), values.max()], slack).all())
 
 
-def _first(mask: RowMask) -> tuple[int, ...]:
+def _first_index(mask: RowMask) -> tuple[int, ...]:
     """Index of the first true element."""
     return tuple(np.argwhere(mask)[0])
 
@@ -225,7 +225,7 @@ def _check_location(loss: Loss, y: Array, mixture: Array) -> None:
         moved = loss.value(y - y, mixture - y)
     differs = ~np.isclose(value, moved, rtol=1e-6, atol=0.0)
     if differs.any():
-        index = _first(differs)
+        index = _first_index(differs)
         raise InvalidInputError(
             f"Loss {loss.name!r} says location=True, so its value must depend on mu - y alone; it "
             f"is {value[index]:g} at y={y[index]:g}, mu={mixture[index]:g}, and {moved[index]:g} "
@@ -253,7 +253,7 @@ def _check_slopes(loss: Loss, y: Array, mixture: Array) -> None:
     lowest, highest = np.minimum(left, right) - tolerance, np.maximum(left, right) + tolerance
     wrong = (derivative < lowest) | (derivative > highest)
     if wrong.any():
-        index = _first(wrong)
+        index = _first_index(wrong)
         raise InvalidInputError(
             f"Loss {loss.name!r}: the derivative must be that of the value in its second argument; "
             f"at y={y[index]:g}, mu={mixture[index]:g} it is {derivative[index]:g}, but the value "
@@ -277,7 +277,7 @@ def _call(loss: Loss, role: Role, y: Array, mixture: Array) -> Array:
             f"returned shape {result.shape}. Leave means and sums over rows to the gate."
         )
     if not np.isfinite(result).all():
-        index = _first(~np.isfinite(result))
+        index = _first_index(~np.isfinite(result))
         raise InvalidInputError(
             f"Loss {loss.name!r}: its {role} must be finite; it is {result[index]:g} at "
             f"y={y[index]:g}, mu={mixture[index]:g}. Make it finite there, or declare the domains "
