@@ -459,7 +459,7 @@ class TestSplits:
     @pytest.mark.parametrize(
         ("groups", "words"),
         [
-            ([1, 2], r"for each of the 200 rows .* received an array of shape \(2,\)"),
+            ([1, 2], r"for each of the 200 rows; received an array of shape \(2,\)"),
             ([None, *range(199)], "1 of 200 rows have none, the first is row 0"),
             ([*range(198), np.nan, np.nan], "2 of 200 rows have none, the first is row 198"),
         ],
