@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,11 +42,12 @@ from localma.candidates import (
     clean_cache,
 )
 from localma.candidates import cached as cached_module
-from localma.candidates.answers import OutputNames
 from localma.candidates.cached import candidate_fingerprint
+from localma.candidates.outputs import OutputNames
 from localma.errors import CandidateError, InvalidInputError
 from localma.storage import cache as cache_module
 from localma.storage.row_keys import row_keys
+from localma.storage.whole_files import replacing
 
 pytest.importorskip("pyarrow", reason="predictions are cached as Arrow files (extra cache)")
 
@@ -322,17 +324,15 @@ def test_a_path_counts_by_the_content_of_its_file(tmp_path: Path) -> None:
         assert_array_equal(before, row_keys(rows))
         file.write_bytes(b"two!")
         assert not (row_keys(rows) == before).all()
-    with pytest.raises(
-        InvalidInputError, match=r"must be that of a file to be cached; there is no"
-    ):
+    with pytest.raises(InvalidInputError, match=r"Only paths of files can be cached; there is no"):
         row_keys([tmp_path / "absent.png"])
 
 
 def test_rows_of_another_kind_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         CandidateError,
-        match=r"Candidate 'north': A row must be known again by its content to be cached, and a "
-        r"object cannot be: pass rows of numbers, texts, .*inputs= a function of X\.",
+        match=r"Candidate 'north': An object of type object cannot be cached, because rows "
+        r"are recognised by their content: pass rows of numbers, .* function of X as inputs=\.",
     ):
         cached(Model(), tmp_path).predict([object()], "regression", name="north")
 
@@ -365,7 +365,7 @@ import numpy as np
 from sklearn.ensemble import RandomForestRegressor
 from localma.candidates import as_candidate
 from localma.candidates.cached import candidate_fingerprint
-from localma.candidates.answers import OutputNames
+from localma.candidates.outputs import OutputNames
 X = np.random.default_rng(0).normal(size=(60, 3))
 model = RandomForestRegressor(5, random_state=0).fit(X, X[:, 0])
 print(candidate_fingerprint(as_candidate(model)))
@@ -418,14 +418,14 @@ class Ours(LinearRegression):
             make_pipeline(FunctionTransformer(ours), LinearRegression()).fit(X, Y),
             r"the code of .*ours can change",
         ),
-        ("http://127.0.0.1:9/predict", r"the model behind an address can change while it stays"),
+        ("http://127.0.0.1:9/predict", r"the model behind an address can change"),
     ],
 )
 def test_code_of_ones_own_needs_a_key(model: Any, reason: str, tmp_path: Path) -> None:
     with pytest.raises(
         InvalidInputError,
-        match=rf"cached under a fingerprint of the model, and .* has none: {reason}.*\. Pass a key "
-        r"of your own, and another one whenever the model changes: Cached\(model, key=",
+        match=rf"cached under a fingerprint of the model, but .* has none: {reason}.*\. Pass your "
+        r"own key, and another one whenever the model changes: Cached\(model, key=",
     ):
         Cached(model, tmp_path)
     Cached(model, tmp_path, key="mine")
@@ -472,14 +472,12 @@ def test_a_whole_pool(tmp_path: Path) -> None:
     pairs = Cached.all([("line", LINE)], tmp_path)
     assert pairs[0][0] == "line"
     assert Pool(Cached.all([LINE], tmp_path), task="regression").names == ("linearregression",)
-    with pytest.raises(
-        InvalidInputError, match=r"Cached\.all takes what a pool takes.*received Lin"
-    ):
+    with pytest.raises(InvalidInputError, match=r"Cached\.all takes a pool.*received Lin"):
         Cached.all(LINE, tmp_path)
 
 
 def test_one_model_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"One candidate twice: 'a' and 'b'"):
+    with pytest.raises(InvalidInputError, match=r"Candidates 'a' and 'b' are the same"):
         Pool({"a": LINE, "b": Cached(LINE, tmp_path)}, task="regression")
 
 
@@ -509,12 +507,15 @@ def test_a_saved_model_has_the_candidate_and_not_its_cache(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Cached(Column(0)), r"Column\('column_0'\) holds predictions already, in a column"),
-        (lambda: Cached(CrossFitted(LinearRegression())), r"is fitted anew on every sample: pass"),
-        (lambda: Cached(Cached(LINE)), r"is cached already: pass it as it is"),
+        (
+            lambda: Cached(Column(0)),
+            r"Column\('column_0'\) contains predictions already, in a column",
+        ),
+        (lambda: Cached(CrossFitted(LinearRegression())), r"is fitted again on every sample: pass"),
+        (lambda: Cached(Cached(LINE)), r"is cached already: pass it without Cached"),
         (
             lambda: Cached(LINE, key=""),
-            r"key must be a string that stands for the model.*received ''",
+            r"key must be a string that names the model.*received ''",
         ),
         (
             lambda: Cached(LINE, max_bytes=-1),
@@ -604,7 +605,7 @@ def test_a_disk_that_cannot_be_written_costs_no_predictions(tmp_path: Path, capl
 
 
 def test_long_work_is_kept_on_the_way(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(cached_module, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(cached_module, "WRITE_SECONDS", 0.0)
     there: list[int] = []
 
     def model(X: Any) -> Any:
@@ -613,6 +614,20 @@ def test_long_work_is_kept_on_the_way(tmp_path: Path, monkeypatch: Any) -> None:
 
     cached(as_candidate(model, batch_size=20), tmp_path).predict(X, "regression")
     assert there == [0, 20, 40]
+
+
+def test_batches_after_a_refused_one_keep_their_keys(tmp_path: Path) -> None:
+    shelf = cached(Model(), tmp_path)._shelf("regression")
+    keys = row_keys(X)
+    writer = cached_module._Writer(shelf, keys)
+    for batch in (X[:10, 0], X[10:20, :2]):  # different numbers of outputs: not written
+        writer.add(batch)
+    writer.write()
+    writer.add(X[20:30, 0])
+    writer.write()
+    hits = shelf.read(keys)
+    assert_array_equal(np.sort(hits.index), np.arange(20, 30))
+    assert_array_equal(hits.predictions, X[hits.index, 0])
 
 
 # --- spoilt files --------------------------------------------------------------------------------
@@ -813,12 +828,20 @@ def test_a_write_that_was_killed_leaves_nothing_that_is_read(tmp_path: Path) -> 
     model = Model()
     assert_array_equal(cached(model, tmp_path).predict(X, "regression"), X[:, 0])
     assert model.asked == [60]
-    assert unfinished.exists()  # it might be another process's, at work
-    old = time.time() - 2 * cache_module.UNFINISHED_SECONDS
-    os.utime(unfinished, (old, old))
-    assert clean_cache(tmp_path, older_than=timedelta(days=1)) > 0
-    assert not unfinished.exists()
+    assert not unfinished.exists()  # no process holds its lock, so the next one to write removes it
     assert cache_info(tmp_path)[0].rows == 60
+    shutil.rmtree(tmp_path / cache_info(tmp_path)[0].folder.name)
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert len(files(tmp_path, ".part")) == 1
+    clean_cache(tmp_path, older_than=timedelta(days=1))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_a_process_is_writing_stays(tmp_path: Path) -> None:
+    cached(Model(), tmp_path).predict(X, "regression")
+    with replacing(cache_info(tmp_path)[0].folder / "a.arrow") as unfinished:
+        clean_cache(tmp_path)
+        assert unfinished.exists()
 
 
 # --- looking and cleaning ------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,19 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from localma.candidates import FunctionCandidate, Pool, as_candidate, from_recipe
+from localma.candidates import FunctionCandidate, Pool, Recipe, as_candidate, from_recipe
 from localma.candidates.base import (
     AUTO_MEMORY,
+    KINDS,
     LEAST_ROW_BYTES,
     WORKING_COPIES,
     RowError,
     input_row_bytes,
     memory_bytes,
+    recipe_beside,
     rows_within,
 )
 from localma.candidates.files.base import ModelFile, PerProcess, in_fixed_batches
-from localma.candidates.infer import KINDS, recipe_beside
 from localma.errors import (
     CandidateError,
     FileFormatError,
@@ -55,12 +57,12 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(
             InvalidInputError,
             match=r"model\.bin' is not the file that was used before: its sha256 was "
-            r"[0-9a-f]{12}\.\.\. and is [0-9a-f]{12}\.\.\. now\. Put the old file back, or make "
-            "the candidate anew",
+            r"[0-9a-f]{12}\.\.\. and is [0-9a-f]{12}\.\.\. now\. Restore the old file, or make "
+            "a new candidate",
         ):
             kept.check()
     path.unlink()
-    with pytest.raises(InvalidInputError, match=r"model\.bin' is no longer there"):
+    with pytest.raises(InvalidInputError, match=r"model\.bin' no longer exists"):
         file.check()
 
 
@@ -121,8 +123,8 @@ def test_paths_are_relative_to_the_saved_model(tmp_path: Path) -> None:
     assert found_beside("../models/north.onnx", moved.parent) == str(moved)
     with pytest.raises(
         InvalidInputError,
-        match=r"There is no '../models/north\.onnx' seen from .*, and no 'north\.onnx' in it: put "
-        r"the file beside the saved model, or pass the candidate itself by name\.",
+        match=r"There is no file '../models/north\.onnx' relative to .*, and no 'north\.onnx' in "
+        r"it: put the file next to the saved model, or pass the candidate itself by name\.",
     ):
         found_beside("../models/north.onnx", tmp_path / "saved")
 
@@ -161,10 +163,9 @@ def test_every_kind_declares_its_recipe() -> None:
     for kind, name in KINDS.items():
         module, _, attribute = name.partition(":")
         found = getattr(__import__(module, fromlist=[attribute]), attribute)
-        assert found.kind == kind
-        assert found.fields
-        assert set(found.paths) <= set(found.fields)
-        assert found.from_recipe.__qualname__ == f"{attribute}.from_recipe"
+        assert found.kind == found.recipe_type.kind == kind
+        assert fields(found.recipe_type)
+        assert "make" in vars(found.recipe_type)
 
 
 @pytest.mark.parametrize(
@@ -200,9 +201,9 @@ def test_recipes_without_paths_stay_as_they_are(tmp_path: Path) -> None:
 
 
 def test_a_recipe_of_an_unknown_field_type_is_refused() -> None:
-    recipe = as_candidate(np.ravel).recipe() | {"batch_size": True}
+    recipe = as_candidate(np.ravel).recipe().to_json() | {"batch_size": True}
     with pytest.raises(FileFormatError, match=r"'batch_size' .* must be int or str or null; rec"):
-        from_recipe(recipe)
+        Recipe.from_json(recipe)
 
 
 # --- batches -----------------------------------------------------------------------------------
@@ -220,7 +221,7 @@ def test_amounts_of_memory(amount: str, size: int) -> None:
 def test_other_words_are_no_amounts(amount: str) -> None:
     with pytest.raises(
         InvalidInputError,
-        match=r"A batch_size in words is 'auto' or an amount of memory such as '256 MiB' or '2 GB'",
+        match=r"batch_size as a string is 'auto' or an amount of memory such as '256 MiB' or '2 ",
     ):
         as_candidate(np.ravel, batch_size=amount)
 
@@ -263,7 +264,7 @@ def test_fixed_batches(size: int | None) -> None:
         return feed["x"] + feed["y"]
 
     x = np.arange(5.0)
-    found = in_fixed_batches(run, {"x": x, "y": x[:, None].ravel() * 10}, 5, size)
+    found = in_fixed_batches(run, {"x": x, "y": x[:, None].ravel() * 10}, size)
     assert found.tolist() == [0, 11, 22, 33, 44]
 
 

@@ -1875,7 +1875,7 @@ def test_messages_do_not_speak_of_python(inside, tmp_path):
 
 
 def test_inspect_shows_a_file_and_restores_nothing(tmp_path, monkeypatch):
-    from localma.candidates import infer
+    from localma import model_file
     from localma.storage import array_file
 
     path = tmp_path / "model.localma"
@@ -1887,7 +1887,7 @@ def test_inspect_shows_a_file_and_restores_nothing(tmp_path, monkeypatch):
     file.description["candidates"][1]["recipe"] = recipe
     file.description["notes"] = {"target": "rent\x1b]0;title\x07"}
     path.write_bytes(array_file.to_bytes(file.description, file.arrays))
-    monkeypatch.setattr(infer, "from_recipe", None)
+    monkeypatch.setattr(model_file, "from_recipe", None)
     shown = call("inspect", path).stdout
     assert array_file.read(path).sha256 in shown
     assert "(verified)" in shown

@@ -216,7 +216,7 @@ def test_metadata_routing_decides_for_pipelines() -> None:
         (StandardScaler(), r"predict and get_params; received StandardScaler\(\)\."),
         (
             FrozenEstimator(LinearRegression()),
-            r"CrossFitted fits its estimator anew in every fold, and a FrozenEstimator is never "
+            r"CrossFitted fits its estimator in every fold, and a FrozenEstimator is never "
             r"refitted: pass the FrozenEstimator itself as the candidate\.",
         ),
     ],

@@ -680,7 +680,7 @@ class TestBadInput:
         self.check("at least one model; received none", candidates={})
 
     def test_one_candidate_twice(self):
-        self.check("One candidate twice: 'a' and 'b'", candidates={"a": left, "b": left})
+        self.check("Candidates 'a' and 'b' are the same", candidates={"a": left, "b": left})
 
     def test_wrong_shape(self):
         error = self.check(

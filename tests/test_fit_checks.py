@@ -128,7 +128,8 @@ def test_warnings_point_to_the_line_of_the_caller():
     y = np.where(X[:, 0] > 0, "yes", "no")
     P = {"optimist": np.full(700, 0.9), "pessimist": np.full(700, 0.1)}
     model = LocalMAClassifier(gate=ShrunkGate(cv=2, n_restarts=1), random_state=0)
-    with pytest.warns(LocalMAWarning) as issued:
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
         model.fit(X, y, predictions=P)
         model.predict(X + 1e6, predictions=P)
         model._warned_outside = False

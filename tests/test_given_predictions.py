@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 from localma import LocalMAClassifier, LocalMARegressor, load
 from localma.candidates import Pool
-from localma.candidates.answers import OutputNames, names_of_outputs
+from localma.candidates.outputs import OutputNames, names_of_outputs
 from localma.errors import CandidateError, InvalidInputError
 
 P = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -84,12 +84,12 @@ def test_outputs_of_other_names_are_refused(kind: str) -> None:
     given = {"a": frame(kind, u=P[:, 0], v=P[:, 1]), "b": frame(kind, u=P[:, 0], w=P[:, 1])}
     words = (
         r"^The outputs of predictions of candidate 'b' are named 'u', 'w', and those of "
-        r"predictions of candidate 'a' 'u', 'v'; named outputs are put together by name: rename "
-        r"the columns, or give an array, whose columns are taken in the order 'u', 'v'\.$"
+        r"predictions of candidate 'a' 'u', 'v'\. Named outputs are matched by name: rename "
+        r"the columns, or pass an array with its columns in the order 'u', 'v'\.$"
     )
     with pytest.raises(InvalidInputError, match=words):
         read(given)
-    with pytest.raises(InvalidInputError, match=r"named 'u', 'v', and those of y 'u', 'w', 'z';"):
+    with pytest.raises(InvalidInputError, match=r"named 'u', 'v', and those of y 'u', 'w', 'z'\."):
         read(given, outputs=OutputNames(("u", "w", "z"), "y"))
 
 
@@ -103,9 +103,7 @@ def test_names_that_are_numbers_or_of_one_column_say_nothing() -> None:
 
 def test_an_output_named_twice_is_refused() -> None:
     twice = pytest.importorskip("pandas").DataFrame(P, columns=["u", "u"])
-    with pytest.raises(
-        InvalidInputError, match=r"candidate 'a' .*'u' is there more than once: ren"
-    ):
+    with pytest.raises(InvalidInputError, match=r"candidate 'a' .*'u' occurs more than once: ren"):
         read({"a": twice})
 
 
@@ -213,8 +211,8 @@ class TestNamedOutputsOfAModel:
         (
             {"north": P[:, 0]},
             {"names": ["north", "south"]},
-            r"predictions must have every candidate; 'south' missing: add the predictions of "
-            r"these candidates, or fit again without them\.",
+            r"predictions must have every candidate; without predictions: 'south'\. Add the "
+            r"predictions of these candidates, or fit again without them\.",
         ),
         (
             {"north": P[:, 0], "suoth": P[:, 1]},
@@ -247,7 +245,7 @@ def test_bad_values_are_refused_by_name(predictions: Any, words: str) -> None:
 
 
 def test_outputs_must_agree() -> None:
-    words = r"candidate 'a' has 1 and candidate 'b' has 2\. Leave one of them out"
+    words = r"candidate 'a' has 1 and candidate 'b' has 2\. Remove one of them"
     with pytest.raises(InvalidInputError, match=words):
         read({"a": P[:, 0], "b": P})
 
@@ -268,7 +266,7 @@ def test_probabilities_of_all_or_of_the_second_class() -> None:
 
 
 def test_the_last_axis_must_be_the_classes() -> None:
-    words = r"must have the 3 classes 'a', 'b', 'c'; received 2\..*columns name the classes"
+    words = r"must have the 3 classes 'a', 'b', 'c'; received 2\..*with the classes as columns"
     with pytest.raises(InvalidInputError, match=words):
         classify(PROBABILITIES, classes="abc")
     with pytest.raises(CandidateError, match=r"expected \(3, 3\), one column of probabilities"):

@@ -24,12 +24,17 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from localma import LocalMARegressor, as_candidate, load
-from localma.candidates import Cached, Pool, from_recipe, needs_trust
+from localma.candidates import Cached, Pool, Recipe, from_recipe
 from localma.candidates import http as http_module
 from localma.candidates import http_post as http_post_module
 from localma.candidates.http import HttpCandidate
-from localma.candidates.http_json import as_rows, read_predictions
-from localma.candidates.http_post import Patience, _Failure, _retry_after, _wait
+from localma.candidates.http_post import (
+    Failure,
+    Patience,
+    _retry_after,
+    as_rows,
+    read_predictions,
+)
 from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
 from localma.wording import printable
 from tests.loopback import Handler, Service, running
@@ -121,7 +126,9 @@ def test_a_converter_that_fails_is_reported(service: Service) -> None:
     words = failure(quick(service.url, response=read_from_scores))
     assert words.startswith("Candidate 'vendor' raised KeyError on rows 0 to 9 of 10: 'scores'.")
     words = failure(quick(service.url, request=lambda columns, rows: {1, 2}))
-    assert "request= must return what JSON can carry, and it returned a set that it cannot" in words
+    assert (
+        "request= must return a document that can be written as JSON; it returned a set (" in words
+    )
 
 
 def test_values_in_the_types_of_json() -> None:
@@ -156,7 +163,10 @@ def test_what_json_cannot_carry_is_named_with_its_row(service: Service, value: A
     rows = [[1.0], [2.0], [3.0], [value]]
     words = failure(quick(service.url, batch_size=2), rows)
     what = "infinity" if value is np.inf else f"a value of type {type(value).__name__}"
-    assert f"Candidate 'vendor', row 3: it holds {what}, which JSON cannot carry: state" in words
+    assert (
+        f"Candidate 'vendor', row 3: it holds {what}, which cannot be written as JSON. Select"
+        in words
+    )
 
 
 # --- batches and threads -----------------------------------------------------------------------
@@ -345,7 +355,7 @@ def test_retry_after_is_a_number_or_a_date() -> None:
     soon = datetime.now(UTC) + timedelta(seconds=30)
     assert 25.0 < _retry_after(format_datetime(soon, usegmt=True)) <= 30.0
     assert _retry_after(format_datetime(soon - timedelta(hours=1), usegmt=True)) == 0.0
-    assert [_retry_after(v) for v in ("5", "soon", "-3", None)] == [5.0, 0.0, 0.0, 0.0]
+    assert [_retry_after(v) for v in ("5", "soon", "-3", "")] == [5.0, 0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -367,13 +377,13 @@ def test_a_date_beyond_all_dates_does_not_end_the_retries(service: Service, date
 
 def test_waits_double_with_jitter_and_a_seed() -> None:
     patience = Patience(timeout=1.0, retries=9, backoff=1.0, max_wait=5.0)
-    busy = _Failure("busy", passing=True)
-    waits = [_wait(busy, attempt, patience, Random(7)) for attempt in range(4)]
+    busy = Failure("busy", temporary=True)
+    waits = [patience.wait(busy, attempt, Random(7)) for attempt in range(4)]
     share = Random(7).uniform(0.5, 1.0)
     assert_allclose(waits, [share, 2 * share, 4 * share, 5 * share])
-    assert _wait(busy, 9, patience, Random(7)) is None
-    assert _wait(_Failure("no", passing=False), 0, patience, Random(7)) is None
-    assert _wait(_Failure("busy", passing=True, wait=4.0), 0, patience, Random(7)) == 4.0
+    assert patience.wait(busy, 9, Random(7)) is None
+    assert patience.wait(Failure("no", temporary=False), 0, Random(7)) is None
+    assert patience.wait(Failure("busy", temporary=True, wait=4.0), 0, Random(7)) == 4.0
 
 
 def test_the_seed_sets_the_waits_and_the_rows_tell_them_apart() -> None:
@@ -390,24 +400,27 @@ def test_the_seed_sets_the_waits_and_the_rows_tell_them_apart() -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (b"<html>", "what is not JSON (Expecting value: line 1 column 1 (char 0)): '<html>'"),
-        (b"", "what is not JSON"),
-        (b"[" * 1_100, "what is not JSON"),
+        (
+            b"<html>",
+            "text that is not valid JSON (Expecting value: line 1 column 1 (char 0)): '<html>'",
+        ),
+        (b"", "text that is not valid JSON"),
+        (b"[" * 1_100, "text that is not valid JSON"),
         (b"[" * 100_000, "100000 lists and objects for 3 rows"),
         (b'{"predictions": [' + b"[]," * 5_000 + b"[]]}", "5003 lists and objects for 3 rows"),
-        (b'{"predictions": [1, 2, 3], "predictions": [4, 5, 6]}', "has the same key twice"),
-        (b'{"predictions": [1, 2, 3], "of": [{"a": 1, "a": 1}]}', "has the same key twice"),
+        (b'{"predictions": [1, 2, 3], "predictions": [4, 5, 6]}', "a name occurs twice"),
+        (b'{"predictions": [1, 2, 3], "of": [{"a": 1, "a": 1}]}', "a name occurs twice"),
         (b'{"predictions": [1, true, 3]}', "predictions that are not all numbers"),
         (b'{"predictions": [1.5, 2, false]}', "predictions that are not all numbers"),
         (b'{"predictions": [[1, 2], [3, true], [5, 6]]}', "predictions that are not all numbers"),
         (b'{"predictions": [1, 2, [3]]}', "rows of different lengths as predictions"),
         (b'{"predictions": [1, 2, 1' + b"0" * 400 + b"]}", "predictions that are not all numbers"),
-        (b'{"predictions": [1, 2, 1' + b"0" * 5000 + b"]}", "what is not JSON"),
-        (b"\xff\xfe\x00", "what is not JSON"),
+        (b'{"predictions": [1, 2, 1' + b"0" * 5000 + b"]}", "text that is not valid JSON"),
+        (b"\xff\xfe\x00", "text that is not valid JSON"),
         (b"[1, 2, 3]", "JSON without {\"predictions\": [...]}: '[1, 2, 3]'"),
         (b'{"error": "no"}', 'JSON without {"predictions": [...]}: \'{"error": "no"}\''),
-        (b'{"predictions": [NaN, 1, 2]}', "NaN, which JSON does not have"),
-        (b'{"predictions": [1, -Infinity, 2]}', "-Infinity, which JSON does not have"),
+        (b'{"predictions": [NaN, 1, 2]}', "(NaN is not JSON)"),
+        (b'{"predictions": [1, -Infinity, 2]}', "(-Infinity is not JSON)"),
         (b'{"predictions": [1, 2]}', "2 predictions for 3 rows"),
         (b'{"predictions": [[1], [2], [3, 4]]}', "rows of different lengths as predictions"),
         (b'{"predictions": [[[1]], [[2]], [[3]]]}', "predictions of shape (3, 1, 1) for 3 rows"),
@@ -422,8 +435,7 @@ def test_answers_without_predictions(service: Service, answer: bytes, words: str
     said = failure(quick(service.url, batch_size=3), X[:3])
     assert said.startswith(
         "Candidate 'vendor': rows 0 to 2: the server must answer with "
-        '{"predictions": [...]} and as many numbers, or lists of numbers, as rows were sent; it '
-        "answered with "
+        '{"predictions": [...]}, one number or list of numbers per row; it answered with '
     )
     assert words in said
     assert service.url in said
@@ -461,11 +473,11 @@ def test_other_statuses_are_not_tried_again(service: Service) -> None:
 def test_an_answer_is_bounded_by_what_was_asked_for(service: Service) -> None:
     """64 KiB for all, and 4 KiB with 32 bytes per number for each row."""
     service.behave = lambda handler, turn: handler.answer(b" " * 2**20)
-    assert "the server answered with more than 424 KiB, far more than" in failure(
+    assert "the server answered with more than 424 KiB, much more than" in failure(
         quick(service.url)
     )
     with_classes = quick(service.url, classes=["no", "yes"])
-    assert "with more than 104 KiB, far more" in failure(with_classes, task="classification")
+    assert "with more than 104 KiB, much more" in failure(with_classes, task="classification")
     assert len(service.documents) == 2  # not asked for again
     service.behave = lambda handler, turn: handler.answer(
         {"predictions": SUMS.tolist(), "inputs": service.documents[-1], "about": " " * 60_000}
@@ -518,7 +530,7 @@ def test_a_huge_answer_costs_little(service: Service, announced: str) -> None:
         [sys.executable, "-c", HUGE, service.url], capture_output=True, text=True, check=True
     )
     mebibytes, seconds = map(float, ran.stdout.split())
-    assert "more than 424 KiB" in ran.stderr or "more bytes than predictions take" in ran.stderr
+    assert "more than 424 KiB" in ran.stderr or "more bytes than predictions need" in ran.stderr
     assert mebibytes < 64
     assert seconds < 3
 
@@ -671,9 +683,9 @@ def test_where_redirects_may_lead(here: str, there: str, followed: bool) -> None
     if followed:
         assert http_post_module._redirected(here, there) == there
         return
-    with pytest.raises(_Failure, match=r"redirects to .* is not followed") as caught:
+    with pytest.raises(Failure, match=r"redirects to .* is not followed") as caught:
         http_post_module._redirected(here, there)
-    assert not caught.value.passing
+    assert not caught.value.temporary
 
 
 def test_endless_redirects(service: Service) -> None:
@@ -714,7 +726,7 @@ def test_credentials_are_nowhere_else(service: Service, monkeypatch: pytest.Monk
             assert "s3cret" not in str(error)
             assert "Bearer" not in str(error)
             error = error.__cause__ or error.__context__
-    for shown in (repr(candidate), candidate.label, json.dumps(candidate.recipe())):
+    for shown in (repr(candidate), candidate.label, json.dumps(candidate.recipe().to_json())):
         assert "s3cret" not in shown
     assert b"s3cret" not in pickle.dumps(candidate)
 
@@ -774,8 +786,8 @@ def test_a_key_that_the_server_repeats_is_in_no_error(
     [
         (None, "is not set"),
         ("", "is not set"),
-        ("s3cret\r\nX-Other: 1", "has characters that no header may have"),
-        ("s3cret\u20ac", "has characters that no header may have"),
+        ("s3cret\r\nX-Other: 1", "has characters that are not allowed in a header"),
+        ("s3cret\u20ac", "has characters that are not allowed in a header"),
     ],
 )
 def test_bad_credentials_are_not_shown(
@@ -811,20 +823,20 @@ def parameter(name: str) -> str:
         ("https://rent.example/?k=%7Bs3cret%7D", parameter("k")),
         ("https://rent.example/?model=s3cret1234567890a1b2", parameter("model")),
         ("https://rent.example/?s3cret", "a query without a name"),
-        ("https://rent.example/hooks/T0s3cret9aB8cD7eF6gH5", "what looks like a key in its path"),
-        ("https://rent.example/d41d8cd98f00b204e9800998ecf8427e/go", "what looks like a key"),
+        ("https://rent.example/hooks/T0s3cret9aB8cD7eF6gH5", "a key, it seems, in its path"),
+        ("https://rent.example/d41d8cd98f00b204e9800998ecf8427e/go", "a key, it seems"),
     ],
 )
 def test_a_url_holds_no_credentials(url: str, words: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         HttpCandidate(url)
     assert str(caught.value).startswith(
-        "A url is saved and shown, so it must not hold credentials, and this one for "
+        "A url is saved and shown, so it must not hold credentials, but the one for "
         f"'rent.example' holds {words}"
     )
     assert str(caught.value).endswith(
-        "Put it into an environment variable and write that name in braces in its place, such as "
-        "{RENT_API_KEY}, or send it as a header: "
+        "Put it into an environment variable and write the name of the variable in braces "
+        "instead, such as {RENT_API_KEY}, or send it as a header: "
         "headers_from_env={'Authorization': 'RENT_API_KEY'}."
     )
     assert "s3cret" not in str(caught.value)
@@ -861,9 +873,9 @@ def test_secrets_of_an_address_come_from_the_environment(
     monkeypatch.setenv("RENT_API_KEY", "s3cret&key=%")
     assert_array_equal(candidate.predict(X, "regression"), SUMS)
     assert service.paths == ["/predict/s3cret%2Fhook/go?k=s3cret%26key%3D%25"]
-    again = from_recipe(json.loads(json.dumps(candidate.recipe())))
+    again = from_recipe(Recipe.from_json(json.loads(json.dumps(candidate.recipe().to_json()))))
     assert_array_equal(again.predict(X, "regression"), SUMS)
-    for shown in (repr(again), again.label, again.source, json.dumps(again.recipe())):
+    for shown in (repr(again), again.label, again.source, json.dumps(again.recipe().to_json())):
         assert "s3cret" not in str(shown)
     service.behave = lambda handler, turn: handler.answer({"path": handler.path}, 403)
     assert "s3cret" not in failure(candidate)
@@ -886,7 +898,7 @@ def test_names_in_braces_are_checked(url: str) -> None:
 
 
 def test_secrets_in_an_address_need_https() -> None:
-    with pytest.raises(InvalidInputError, match="Credentials are sent over https only"):
+    with pytest.raises(InvalidInputError, match="Credentials are only sent over https"):
         HttpCandidate("http://rent.example/?k={RENT_API_KEY}")
 
 
@@ -897,12 +909,15 @@ def test_secrets_in_an_address_need_https() -> None:
         ("file:///etc/passwd", "begins with http:// or https://; received 'file:///etc/passwd'"),
         ("ftp://me:s3cret@a.example/?key=s3cret", "received 'a.example/'"),
         (7, "begins with http:// or https://; received 'int'"),
-        ("https://", "url must have a host, a valid port and no blanks"),
+        ("https://", "url must have a host, a valid port and only ASCII"),
         ("https://a.example:99999/", "url must have a host, a valid port"),
         ("https://[::1/", "url must have a host"),
-        ("https://a.example/a b", "no blanks or characters beyond ASCII (quote them as %20)"),
+        (
+            "https://a.example/a b",
+            "only ASCII characters without blanks (quote others, such as %20)",
+        ),
         ("https://a.example/\r\nHost: b", "url must have a host"),
-        ("https://m\u00fcnchen.example/", "no blanks or characters beyond ASCII"),
+        ("https://m\u00fcnchen.example/", "only ASCII characters without blanks"),
     ],
 )
 def test_urls_are_checked(url: Any, words: str) -> None:
@@ -916,7 +931,7 @@ def test_credentials_need_https() -> None:
     headers = {"Authorization": "RENT_API_KEY"}
     with pytest.raises(
         InvalidInputError,
-        match=r"Credentials are sent over https only, and the address of 'rent\.example' begins "
+        match=r"Credentials are only sent over https, but the address of 'rent\.example' begins "
         r"with http://: use https, or leave out headers_from_env\.",
     ):
         HttpCandidate("http://rent.example/", headers_from_env=headers)
@@ -956,7 +971,7 @@ def test_headers_are_names(headers: Any) -> None:
         ({"max_wait": np.nan}, r"max_wait must be a finite number of seconds, 0 or more.* nan"),
         ({"max_concurrency": 0}, r"max_concurrency must be a whole number, 1 or more; received 0"),
         ({"headers_from_env": ["A"]}, r"headers_from_env must be a dict from header to environm"),
-        ({"batch_size": 0}, r"batch_size must be None or a whole number"),
+        ({"batch_size": 0}, r"batch_size must be None, a whole number"),
         ({"activation": "relu"}, r"activation must be None, 'softmax' or 'sigmoid'"),
     ],
 )
@@ -1004,7 +1019,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(secure: Service) -> No
     assert (
         "the server has a certificate that cannot be verified (self-signed certificate), and "
         "certificates are always verified: correct the certificate, or add its authority to this "
-        "machine (or to a file that SSL_CERT_FILE names)." in words
+        "machine (or to the file in SSL_CERT_FILE)." in words
     )
     assert secure.documents == []
 
@@ -1055,8 +1070,8 @@ def test_the_recipe_brings_everything_back(service: Service) -> None:
         max_concurrency=2,
         batch_size=5,
     )
-    recipe = json.loads(json.dumps(candidate.recipe()))
-    assert needs_trust(recipe)
+    recipe = Recipe.from_json(json.loads(json.dumps(candidate.recipe().to_json())))
+    assert recipe.needs_trust
     again = from_recipe(recipe)
     assert again.recipe() == recipe
     assert again.request is json.dumps

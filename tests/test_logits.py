@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from localma.candidates.logits import HOTTEST, fit_temperature, probabilities
+from localma.candidates.outputs import HOTTEST, fit_temperature, probabilities
 from localma.errors import InvalidInputError
 
 
@@ -56,7 +56,7 @@ def test_the_other_activation_is_named(shape: tuple[int, ...], activation: Any) 
     with pytest.raises(
         InvalidInputError,
         match=rf"'sigmoid' one logit per row, \(n,\) or \(n, 1\); '{activation}' received shape .*"
-        "choose the other, or None for what is no logit",
+        "choose the other, or None if the outputs are not logits",
     ):
         probabilities(np.zeros(shape), activation)
 
@@ -102,8 +102,8 @@ def test_logits_that_are_never_wrong_have_no_temperature() -> None:
     logits = np.eye(3) * 5
     with pytest.raises(
         InvalidInputError,
-        match=r"A temperature needs rows that the logits get wrong, and of these 3 they get none "
-        r"wrong by enough: .* Give more rows, and rows that the network was not trained on\.",
+        match=r"The cross-entropy of these 3 rows has no minimum, because the logits are right on "
+        r"all of them.* Pass more rows, and rows that the network was not trained on\.",
     ):
         fit_temperature(logits, [0, 1, 2])
 

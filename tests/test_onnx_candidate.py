@@ -98,7 +98,7 @@ def test_a_converted_classifier_predicts_as_before(zipmap: Any, tmp_path: Path) 
         with pytest.raises(
             CandidateError,
             match=r"the file has the outputs 'output_label' \(tensor\(string\)\), .*'stop' .* and "
-            r"not exactly one of real numbers: state which one to take with output=\.",
+            r"not exactly one of them has real numbers: choose one with output=\.",
         ):
             as_candidate(path, classes=CLASSES).predict(X, "classification")
         return
@@ -281,17 +281,17 @@ def test_inputs_that_do_not_fit_are_named(mixed: Any) -> None:
     frame, _, path = mixed
     with pytest.raises(
         CandidateError,
-        match=r"the file takes several inputs, 'area' \[None, 1\], .*, and rows of shape \[3\] "
-        r"have neither columns of those names nor as many columns as they take together: state its "
-        r"columns with inputs=, or make a dict of arrays with preprocess=\.",
+        match=r"the file takes several inputs, 'area' \[None, 1\], .*, but rows of shape \[3\] "
+        r"have neither columns of those names nor as many columns as the inputs take together: "
+        r"select the columns with inputs=, or return a dict of arrays from preprocess=\.",
     ):
         as_candidate(path).predict(frame.drop(columns="rooms"), "regression")
     with pytest.raises(
-        CandidateError, match=r"its input 'rooms' takes whole numbers, and received 2\.5: state"
+        CandidateError, match=r"its input 'rooms' takes whole numbers, but received 2\.5: select"
     ):
         as_candidate(path).predict(frame.assign(rooms=2.5), "regression")
     with pytest.raises(
-        CandidateError, match=r"its input 'area' takes numbers, and received values such as 'wide'"
+        CandidateError, match=r"its input 'area' takes numbers, but received values such as 'wide'"
     ):
         as_candidate(path).predict(frame.assign(area="wide"), "regression")
     wrong = OnnxCandidate(path, preprocess=lambda frame: {"area": frame["area"]})
@@ -306,7 +306,7 @@ def test_a_wrong_number_of_columns_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         CandidateError,
         match=r"Candidate 'north': its input 'X' takes rows of shape \[3\]; received rows of shape "
-        r"\[2\]: state the columns it takes with inputs=\. The model is in '.*narrow\.onnx'\.",
+        r"\[2\]: select its columns with inputs=\. The model is in '.*narrow\.onnx'\.",
     ):
         as_candidate(path).predict(X[:5, :2], "regression", name="north")
 
@@ -353,8 +353,8 @@ def test_an_input_that_no_array_can_be_is_refused(tmp_path: Path) -> None:
     path = graph(tmp_path / "list.onnx", [node], inputs, [tensor("y", "FLOAT", ["n", 3])])
     with pytest.raises(
         CandidateError,
-        match=r"its input 'x' has the type seq\(tensor\(float\)\), which no array has: convert the "
-        r"model with tensors as inputs\.",
+        match=r"its input 'x' has the type seq\(tensor\(float\)\), which arrays do not have: "
+        r"convert the model with tensors as inputs\.",
     ):
         as_candidate(path).predict(X, "regression")
 
@@ -372,7 +372,8 @@ def test_a_truncated_file_is_named(
     with pytest.raises(
         CandidateError,
         match=r"Candidate 'north': onnxruntime cannot open '.*cut\.onnx' \(.*\): the file was cut "
-        r"short, is no ONNX file, or needs another version or provider of onnxruntime\. Convert",
+        r"short, is not an ONNX file, or needs another version or provider of onnxruntime\. "
+        r"Convert",
     ):
         as_candidate(path).predict(X, "regression", name="north")
     assert capfd.readouterr().err == ""

@@ -82,7 +82,7 @@ def test_costs_stand_in_the_order_of_names() -> None:
         (None, r"list of \(name, model\) pairs or a list of models; received NoneType\."),
         (LINE, r"candidates must be a dict from name to model.*received LinearRegression\."),
         ([("a", north), south], r"all \(name, model\) pairs or all models; received 1 pairs among"),
-        ([("a", north), ("a", south)], r"Names of candidates must differ; 'a' is there 2 times"),
+        ([("a", north), ("a", south)], r"Names of candidates must differ; 'a' occurs 2 times"),
         ({3: north}, r"Names of candidates must be strings that are not empty; received 3 \(int\)"),
         ({"": north}, r"must be strings that are not empty; received '' \(str\)"),
         ({"a": None}, r"Candidate 'a': A candidate is a fitted model with a method predict"),
@@ -115,8 +115,8 @@ def test_an_unknown_task_is_refused() -> None:
 def test_one_candidate_twice_is_refused(one: Any, same: Any) -> None:
     with pytest.raises(
         InvalidInputError,
-        match=r"One candidate twice: 'a' and 'b' are the very same .*; each enters a pool once: "
-        r"leave one out, or give them different inputs=\.",
+        match=r"Candidates 'a' and 'b' are the same .*\. Leave one out, or give them different "
+        r"inputs=\.",
     ):
         Pool({"a": one, "b": same}, task="regression")
 
@@ -300,7 +300,7 @@ def test_globs_without_a_match_are_refused() -> None:
 
 def test_a_glob_may_not_repeat_a_column() -> None:
     data = frame("pandas", pred_a=[1.0])
-    with pytest.raises(InvalidInputError, match=r"One candidate twice: 'a' and 'pred_a'"):
+    with pytest.raises(InvalidInputError, match=r"Candidates 'a' and 'pred_a' are the same"):
         Pool({"a": Column("pred_a"), "many": Column("pred_*")}, task="regression").expand(data)
 
 
@@ -410,8 +410,8 @@ def test_labels_of_two_kinds_are_refused() -> None:
     numbers = LogisticRegression().fit(X, (Y > 0).astype(int))
     with pytest.raises(
         InvalidInputError,
-        match=r"Candidates must name their classes alike, all with strings or all with numbers; "
-        r"candidate 'words' knows 'no', 'yes' and candidate 'numbers' knows 0, 1: rename the "
+        match=r"The classes of all candidates must be strings, or all must be numbers; "
+        r"candidate 'words' has 'no', 'yes' and candidate 'numbers' has 0, 1: rename the "
         r"classes of one of them with as_candidate\(model, classes=\[\.\.\.\]\)\.",
     ):
         Pool({"words": words, "numbers": numbers}, task="classification")
@@ -447,18 +447,18 @@ def test_labels_that_a_tool_has_numbered_are_told(own: list[Any]) -> None:
         InvalidInputError,
         match=r"none knows 0, 1, and together they know 'x', 'y': cross_val_predict\("
         r"method='predict_proba'\), CalibratedClassifierCV\(ensemble=False\), VotingClassifier "
-        r"and StackingClassifier of scikit-learn number the labels\. With these, give integers "
-        r"throughout: y as 0, 1, 2, \.\.\. in the sorted order of the labels, and each "
+        r"and StackingClassifier of scikit-learn number the labels\. With these, use integers "
+        r"everywhere: y as 0, 1, 2, \.\.\. in the sorted order of the labels, and each "
         r"candidate as as_candidate\(model, classes=\[0, 1, 2, \.\.\.\]\), the "
-        r"numbers of its own labels\.$",
+        r"numbers of its labels\.$",
     ):
         pool.check_labels(np.array([0, 1, 1]))
 
 
 def test_candidates_that_cannot_do_the_task_are_refused_at_once() -> None:
-    with pytest.raises(InvalidInputError, match=r"Candidate 'north' is a function, and a function"):
+    with pytest.raises(InvalidInputError, match=r"Candidate 'north' is a function\. A function"):
         Pool([north], task="classification")
-    with pytest.raises(InvalidInputError, match=r"Candidate 'a' \(Ridge\) is no classifier, and"):
+    with pytest.raises(InvalidInputError, match=r"Candidate 'a' \(Ridge\) is not a classifier"):
         Pool({"a": CrossFitted(Ridge())}, task="classification")
     with pytest.raises(InvalidInputError, match=r"Candidate 'a' \(LogisticRegression\) is a class"):
         Pool({"a": CrossFitted(LogisticRegression())}, task="regression")
@@ -552,8 +552,8 @@ def test_some_row_must_be_covered_by_all() -> None:
     pool = Pool({"first": first, "second": second}, task="regression")
     with pytest.raises(
         InvalidInputError,
-        match=r"Some row must have an out-of-fold prediction of every CrossFitted candidate, and "
-        r"none has for 'first', 'second': give them the same cv=\.",
+        match=r"At least one row must have an out-of-fold prediction of every CrossFitted "
+        r"candidate, and no row has one from all of 'first', 'second': give them the same cv=\.",
     ):
         pool.fit(X, Y)
 

@@ -77,7 +77,7 @@ def test_types_that_are_not_trusted_are_listed_with_the_way_out(tmp_path: Path) 
     with pytest.raises(
         InvalidInputError,
         match=r"forest\.skops' holds types that skops does not trust: "
-        r"\['sklearn\.tree\._tree\.Tree'\]\. If you know where it is from, write "
+        r"\['sklearn\.tree\._tree\.Tree'\]\. If you trust the file, write "
         r"SkopsCandidate\('forest\.skops', trusted=\['sklearn\.tree\._tree\.Tree'\]\)\.",
     ):
         as_candidate(path)
@@ -85,7 +85,7 @@ def test_types_that_are_not_trusted_are_listed_with_the_way_out(tmp_path: Path) 
     assert_array_equal(candidate.predict(X, "regression"), forest.predict(X))
     recipe = candidate.recipe()
     assert recipe is not None
-    assert recipe["trusted"] == TREES
+    assert recipe.trusted == TREES
     assert_array_equal(from_recipe(recipe).predict(X, "regression"), forest.predict(X))
 
 
@@ -96,7 +96,7 @@ def test_a_truncated_file_is_named(share: float, tmp_path: Path) -> None:
     path.write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(
         InvalidInputError,
-        match=r"Candidate 'north': '.*cut\.skops' is no skops file that can be read here, or was "
+        match=r"Candidate 'north': '.*cut\.skops' is not a skops file, cannot be read here, or was "
         r"cut short \(BadZipFile: .*\): dump the model again\.",
     ):
         LocalMARegressor(candidates={"north": path}, gate="equal").fit(X, Y)
@@ -105,7 +105,7 @@ def test_a_truncated_file_is_named(share: float, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ({"a": 1}, r"holds a dict, which has no method predict: dump the fitted model itself\."),
+        ({"a": 1}, r"holds a dict, which has no predict method: dump the fitted model itself\."),
         (LinearRegression(), r"A candidate must be fitted already, and this LinearRegression is"),
     ],
 )

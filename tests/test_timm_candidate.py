@@ -15,7 +15,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from localma import LocalMAClassifier, as_candidate, load
-from localma.candidates import Pool, from_recipe, needs_trust
+from localma.candidates import Pool, Recipe, from_recipe
 from localma.candidates.files.timm import TimmCandidate
 from localma.errors import (
     CandidateError,
@@ -251,7 +251,7 @@ def test_weights_of_another_network(weights: Path) -> None:
         f"The weights file '{weights}' does not fit the architecture 'tf_efficientnet_lite0': "
     )
     assert " tensors of the network are missing, such as conv_stem.weight, " in words
-    assert " tensors in the file are not of the network, such as " in words
+    assert " tensors in the file do not belong to the network, such as " in words
     assert words.endswith("Name the architecture that the file was made for.")
 
 
@@ -317,8 +317,8 @@ def test_options_are_checked(weights: Path, options: dict[str, Any], words: str)
 
 def test_the_recipe_brings_everything_back(weights: Path) -> None:
     candidate = network(weights, size=(SIZE, 40), mean=[0.1, 0.2, 0.3], temperature=2.0)
-    recipe = json.loads(json.dumps(candidate.recipe()))
-    assert needs_trust(recipe)
+    recipe = Recipe.from_json(json.loads(json.dumps(candidate.recipe().to_json())))
+    assert recipe.needs_trust
     again = from_recipe(recipe)
     assert again.recipe() == recipe
     assert again.identity() == candidate.identity()
@@ -343,7 +343,7 @@ def test_pickled_it_reads_the_file_again(weights: Path, expected: np.ndarray) ->
 
 
 def test_the_same_weights_twice_are_one_candidate(weights: Path) -> None:
-    with pytest.raises(InvalidInputError, match="One candidate twice: 'a' and 'b'"):
+    with pytest.raises(InvalidInputError, match="Candidates 'a' and 'b' are the same"):
         Pool({"a": network(weights), "b": network(weights)}, task="classification")
     Pool({"a": network(weights), "b": network(weights, size=64)}, task="classification")
 
@@ -466,7 +466,7 @@ settings = timm.get_pretrained_cfg("test_resnet")
 candidate = TimmCandidate("test_resnet", path, size=64)
 assert candidate.mean == tuple(settings.mean) and candidate.std == tuple(settings.std)
 check(candidate, model, settings.mean, settings.std)
-again = TimmCandidate.from_recipe(candidate.recipe())
+again = candidate.recipe().make()
 check(again, model, settings.mean, settings.std)
 try:
     TimmCandidate("resnet19", path)

@@ -112,8 +112,8 @@ def test_frames_lists_and_tensors() -> None:
     )
     with pytest.raises(
         CandidateError,
-        match=r"Candidate 'sequential': a network takes numbers, and received values of dtype "
-        r"object, such as .*: state the columns it takes with inputs=, or .* with preprocess=\.",
+        match=r"Candidate 'sequential': a network takes numbers, but received values of dtype "
+        r"object, such as .*: select its columns with inputs=, or .* with preprocess=\.",
     ):
         as_candidate(module, inputs=["word"]).predict(frame, "regression")
 
@@ -169,7 +169,8 @@ def test_an_object_with_logits_is_understood_and_a_tuple_refused() -> None:
     with pytest.raises(
         CandidateError,
         match=r"Candidate 'wrapped': the network returned a tuple; a network must return one "
-        r"tensor, \(n,\), \(n, 1\) or \(n, K\): wrap it in a module that picks the one\.",
+        r"tensor, \(n,\), \(n, 1\) or \(n, K\): wrap it in a module that returns only that "
+        r"tensor\.",
     ):
         as_candidate(Wrapped(lambda rows: (rows, rows))).predict(X, "regression")
 
@@ -203,7 +204,7 @@ def test_what_is_neither_module_nor_path_is_refused() -> None:
             r"temperature must be a finite number above zero; received 0",
         ),
         ({"temperature": 2.0}, r"temperature= divides logits, so it needs activation='softmax'"),
-        ({"batch_size": "lots"}, r"A batch_size in words is 'auto' or an amount of memory"),
+        ({"batch_size": "lots"}, r"batch_size as a string is 'auto' or an amount of memory"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], words: str) -> None:
@@ -310,7 +311,7 @@ def test_a_truncated_file_is_named(
     path.write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(
         CandidateError,
-        match=r"Candidate 'north': '.*cut\.pt2' is no file of torch\.export, or was cut short "
+        match=r"Candidate 'north': '.*cut\.pt2' is not a torch\.export file, or was cut short "
         r"\(.*\): export the module again\.$",
     ):
         as_candidate(path).predict(X, "regression", name="north")
@@ -321,7 +322,7 @@ def test_another_archive_is_refused_without_noise(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     torch.save(network().state_dict(), tmp_path / "weights.pt2")
-    with pytest.raises(CandidateError, match=r"is no file of torch\.export, or was cut short"):
+    with pytest.raises(CandidateError, match=r"is not a torch\.export file, or was cut short"):
         as_candidate(tmp_path / "weights.pt2").predict(X, "regression")
     assert "Traceback" not in capfd.readouterr().err
 
@@ -348,7 +349,7 @@ def test_the_recipe_has_every_option(exported: dict[str, Path]) -> None:
     )
     recipe = candidate.recipe()
     assert recipe is not None
-    assert recipe["preprocess"] == "numpy:asarray"
+    assert recipe.preprocess == "numpy:asarray"
     rebuilt = from_recipe(recipe)
     assert rebuilt.recipe() == recipe
     assert_array_equal(rebuilt.predict(X, "classification"), candidate.predict(X, "classification"))
@@ -379,12 +380,12 @@ def test_a_saved_classifier_comes_back_whole(exported: dict[str, Path], tmp_path
     with pytest.raises(
         FileFormatError,
         match=r"Candidate 'first': The recipe .* cannot be followed: .*network\.pt2' is not the "
-        r"file that was used before: its sha256 was .*Put the old file back",
+        r"file that was used before: its sha256 was .*Restore the old file",
     ):
         load(moved / "model.localma", trust=True)
     (moved / "network.pt2").unlink()
     with pytest.raises(
-        FileFormatError, match=r"no 'network\.pt2' in it: put the file beside the saved model"
+        FileFormatError, match=r"no 'network\.pt2' in it: put the file next to the saved model"
     ):
         load(moved / "model.localma", trust=True)
 

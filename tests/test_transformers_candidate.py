@@ -6,6 +6,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from localma import LocalMAClassifier, as_candidate, load
 from localma._torch_packages import import_transformers, model_folder, quiet, torchvision_failure
-from localma.candidates import Pool, from_recipe, needs_trust
+from localma.candidates import Pool, Recipe, from_recipe
 from localma.candidates.files.transformers import TransformersCandidate, _limit, _Network
 from localma.errors import CandidateError, FileFormatError, InvalidInputError
 from tests.tiny_candidates import write_text_classifier
@@ -158,8 +159,8 @@ def test_long_texts_are_cut(folder: Path) -> None:
 
 def test_a_length_beyond_the_network_is_refused(folder: Path) -> None:
     words = failure(TransformersCandidate(folder, max_length=17), TEXTS)
-    assert "max_length must be at most 16, which is what the model in" in words
-    assert "takes; received 17." in words
+    assert "max_length must be at most 16, the limit of the model in" in words
+    assert "; received 17." in words
 
 
 def test_the_limit_where_the_tokenizer_has_none() -> None:
@@ -179,9 +180,9 @@ def test_the_limit_where_the_tokenizer_has_none() -> None:
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ("", "the text is empty (''); a classifier of texts needs one: fill it, or leave the row"),
+        ("", "the text is empty (''), but a text classifier needs one: fill it, or leave the row"),
         (" \n", "the text is empty (' \\n')"),
-        (None, "a text must be a string; received None (NoneType): convert it, state the column"),
+        (None, "a text must be a string; received None (NoneType): convert it, name the column"),
         (3.5, "a text must be a string; received 3.5 (float)"),
     ],
 )
@@ -205,7 +206,8 @@ def test_batches_before_a_bad_text_are_kept(folder: Path, expected: np.ndarray) 
 def test_one_column_only(folder: Path) -> None:
     words = failure(TransformersCandidate(folder), np.array([["a", "b"]], dtype=object))
     assert (
-        "one column of X must hold the texts, and X has shape (1, 2): state which, inputs=" in words
+        "one column of X must hold the texts, but X has shape (1, 2): pass the name of that "
+        "column, inputs=" in words
     )
 
 
@@ -251,7 +253,7 @@ def test_labels_without_names(copied: Path) -> None:
 
 def test_several_labels_to_a_text_are_refused(copied: Path) -> None:
     change(copied, problem_type="multi_label_classification")
-    with pytest.raises(InvalidInputError, match=r"gives several labels to a text, and the prob"):
+    with pytest.raises(InvalidInputError, match=r"gives several labels to a text, but the prob"):
         TransformersCandidate(copied)
 
 
@@ -267,7 +269,10 @@ def test_a_missing_tokenizer(copied: Path) -> None:
     for file in copied.glob("tokenizer*"):
         file.unlink()
     words = failure(TransformersCandidate(copied), TEXTS)
-    assert f"Candidate 'tone': The folder '{copied}' has no tokenizer; one of these files" in words
+    assert (
+        f"Candidate 'tone': The folder '{copied}' has no tokenizer; it must have one of these files"
+        in words
+    )
     assert "tokenizer.save_pretrained(folder)." in words
 
 
@@ -304,7 +309,7 @@ def test_weights_with_another_number_of_classes(copied: Path) -> None:
     words = failure(TransformersCandidate(copied), TEXTS)
     assert (
         f"The weights in '{copied}' do not fit its config.json: 2 tensors have other shapes, such "
-        "as classifier.bias, (2,) in place of (3,). Correct id2label, or take" in words
+        "as classifier.bias, (2,) in place of (3,). Correct id2label, or use" in words
     )
 
 
@@ -312,7 +317,7 @@ def test_a_missing_head(tmp_path: Path) -> None:
     write_text_classifier(tmp_path / "encoder", ["no", "yes"], head=False)
     with pytest.raises(
         InvalidInputError,
-        match=r"encoder' holds a BertModel, and a candidate must be a model for sequence "
+        match=r"encoder' holds a BertModel, but a candidate must be a model for sequence "
         r"classification: fine-tune it for the task first, or use it in TextGate",
     ):
         TransformersCandidate(tmp_path / "encoder")
@@ -356,7 +361,7 @@ def test_no_folder_and_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("max_length", [0, 2.5, True, "long"])
 def test_max_length_is_a_whole_number(folder: Path, max_length: Any) -> None:
     with pytest.raises(
-        InvalidInputError, match=r"max_length must be None or a whole number, one or more; rec"
+        InvalidInputError, match=r"max_length must be a whole number, 1 or more; rec"
     ):
         TransformersCandidate(folder, max_length=max_length)
 
@@ -366,9 +371,9 @@ def test_max_length_is_a_whole_number(folder: Path, max_length: Any) -> None:
 
 def test_the_recipe_is_the_folder_and_its_fingerprint(folder: Path, expected: np.ndarray) -> None:
     candidate = TransformersCandidate(folder, classes=[0, 1], max_length=12, temperature=2.0)
-    recipe = json.loads(json.dumps(candidate.recipe()))
-    assert recipe["path"] == str(folder)
-    assert needs_trust(recipe)
+    recipe = Recipe.from_json(json.loads(json.dumps(candidate.recipe().to_json())))
+    assert recipe.path == str(folder)
+    assert recipe.needs_trust
     again = from_recipe(recipe)
     assert again.recipe() == recipe
     assert again.identity() == candidate.identity()
@@ -397,10 +402,10 @@ def test_a_model_of_the_hub_is_found_in_its_cache(
     assert candidate.label == "somebody/rents"
     assert_allclose(candidate.predict(TEXTS, "classification"), expected, rtol=1e-5)
     recipe = candidate.recipe()
-    assert (recipe["path"], recipe["name"]) == (None, "somebody/rents")
+    assert (recipe.path, recipe.name) == (None, "somebody/rents")
     assert from_recipe(recipe).recipe() == recipe
     with pytest.raises(FileFormatError, match="is not the file that was used before"):
-        from_recipe(recipe | {"sha256": "0" * 64})
+        from_recipe(replace(recipe, sha256="0" * 64))
 
 
 def test_a_folder_is_told_by_its_config(folder: Path) -> None:
@@ -420,7 +425,7 @@ def test_pickled_it_reads_the_folder_again(folder: Path, expected: np.ndarray) -
 
 def test_the_same_folder_twice_is_one_candidate(folder: Path) -> None:
     two = {"a": TransformersCandidate(folder), "b": TransformersCandidate(folder)}
-    with pytest.raises(InvalidInputError, match="One candidate twice: 'a' and 'b'"):
+    with pytest.raises(InvalidInputError, match="Candidates 'a' and 'b' are the same"):
         Pool(two, task="classification")
 
 
@@ -479,7 +484,7 @@ needs_encoder = pytest.mark.skipif(
 
 @needs_encoder
 def test_the_real_encoder_has_no_head() -> None:
-    with pytest.raises(InvalidInputError, match=r"text_encoder' holds a BertModel, and a cand"):
+    with pytest.raises(InvalidInputError, match=r"text_encoder' holds a BertModel, but a cand"):
         TransformersCandidate(ENCODER)
 
 

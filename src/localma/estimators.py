@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -29,15 +29,16 @@ from sklearn.utils.validation import (
 
 from localma._types import AnyArray, Array, RandomState, RowMask, Rows
 from localma.candidates import Pool
-from localma.candidates.answers import (
+from localma.candidates.outputs import (
     Labels,
+    Output,
     OutputNames,
     Table,
     Task,
     as_labels,
     check_no_label_missing,
 )
-from localma.candidates.bare_predictions import check_same_index, with_named_classes
+from localma.candidates.pool import Models, Predictions, check_same_index, with_named_classes
 from localma.checks.cautions import Caution, warn
 from localma.checks.fit import find_cautions, outside_sample
 from localma.checks.losses import check_sample
@@ -66,8 +67,6 @@ from localma.tables.frames import (
     without_mask,
 )
 
-Predictions: TypeAlias = "Table | Mapping[str, Table]"
-"""Predictions of all candidates: an array, a data frame, or columns by name."""
 Features: TypeAlias = "int | str | Sequence[int | str] | BaseEstimator | Callable[[Table], Table]"
 """Inputs of the gate: columns, a transformer, or a function of X."""
 
@@ -101,7 +100,7 @@ class _Sample:
     y: AnyArray
     outputs: OutputNames
     sample_weight: Array | None
-    groups: ArrayLike | None
+    groups: Output | None
     group_numbers: Rows | None
     predictions: Predictions | None
     pool: Pool | None
@@ -128,7 +127,7 @@ class _LocalMA(BaseEstimator):
 
     def __init__(
         self,
-        candidates: Any = None,
+        candidates: Models | None = None,
         *,
         loss: str | Loss = "squared_error",
         gate: str | Gate = "auto",
@@ -146,10 +145,10 @@ class _LocalMA(BaseEstimator):
     def fit(
         self,
         X: Table,
-        y: Table,
+        y: Output,
         sample_weight: ArrayLike | None = None,
         predictions: Predictions | None = None,
-        groups: ArrayLike | None = None,
+        groups: Output | None = None,
     ) -> Self:
         """Learn how far to trust each candidate for each input.
 
@@ -319,7 +318,7 @@ class _LocalMA(BaseEstimator):
 
     # Hooks of the two tasks.
 
-    def _check_target(self, y: Table) -> AnyArray:
+    def _check_target(self, y: Output) -> AnyArray:
         """Validate y: numbers (n,) or (n, K) for regression, labels (n,) for classification."""
         raise NotImplementedError
 
@@ -363,10 +362,10 @@ class _LocalMA(BaseEstimator):
         self,
         gate: Gate,
         X: Table,
-        y: Table,
+        y: Output,
         sample_weight: ArrayLike | None,
         predictions: Predictions | None,
-        groups: ArrayLike | None,
+        groups: Output | None,
     ) -> _Sample:
         """Check the arguments of a fit once, and compute the inputs of the gate."""
         y = without_mask(y, "y")
@@ -375,7 +374,8 @@ class _LocalMA(BaseEstimator):
         n = len(labels)
         X = self._check_inputs(X, reset=True, gate=gate)
         _check_rows(n_rows(X), n)
-        check_same_index(predictions, X)
+        if predictions is not None:
+            check_same_index(predictions, X)
         weight = _check_weight(sample_weight, labels)
         pool, hidden = None, set()
         if self.candidates is not None:
@@ -420,6 +420,7 @@ class _LocalMA(BaseEstimator):
         """Predictions P of the sample, and weights without rows that have no prediction."""
         y, weight, outputs, pool = sample.y, sample.sample_weight, sample.outputs, sample.pool
         if pool is None:
+            assert sample.predictions is not None  # see _validate
             self.pool_ = None
             self.candidate_names_, P = Pool.from_predictions(
                 sample.predictions,
@@ -608,7 +609,7 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
     def score(
         self,
         X: Table,
-        y: Table,
+        y: Output,
         sample_weight: ArrayLike | None = None,
         predictions: Predictions | None = None,
     ) -> float:
@@ -617,7 +618,7 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         weight = without_mask(sample_weight, "sample_weight")
         return float(r2_score(y, self.predict(X, predictions), sample_weight=weight))
 
-    def _check_target(self, y: Table) -> AnyArray:
+    def _check_target(self, y: Output) -> AnyArray:
         _refuse_labels(y)
         values = validate_data(self, X="no_validation", y=y, multi_output=True, y_numeric=True)
         if values.ndim == 2 and values.shape[1] == 1:
@@ -676,7 +677,7 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
 
     def __init__(
         self,
-        candidates: Any = None,
+        candidates: Models | None = None,
         *,
         loss: str | Loss = "cross_entropy",
         gate: str | Gate = "auto",
@@ -698,7 +699,7 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         probabilities = np.clip(super().predict(X, predictions), 0.0, None)
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
-    def predict(self, X: Table, predictions: Predictions | None = None) -> Labels:
+    def predict(self, X: Table, predictions: Predictions | None = None) -> Labels:  # type: ignore[override]
         """Most probable class of each row: (n,)."""
         labels = np.argmax(self.predict_proba(X, predictions), axis=1)
         return np.asarray(self.classes_[labels])
@@ -706,7 +707,7 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
     def score(
         self,
         X: Table,
-        y: Table,
+        y: Output,
         sample_weight: ArrayLike | None = None,
         predictions: Predictions | None = None,
     ) -> float:
@@ -714,7 +715,7 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         y, weight = without_mask(y, "y"), without_mask(sample_weight, "sample_weight")
         return float(accuracy_score(y, self.predict(X, predictions), sample_weight=weight))
 
-    def _check_target(self, y: Table) -> AnyArray:
+    def _check_target(self, y: Output) -> AnyArray:
         check_no_label_missing(y)
         labels = validate_data(self, X="no_validation", y=y)
         check_classification_targets(labels)
@@ -726,7 +727,7 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
             classes = self.pool_.classes
         if classes is None:
             classes = as_labels(np.unique(y))
-        if self.pool_ is None:
+        if self.pool_ is None and predictions is not None:
             classes = with_named_classes(predictions, classes)
         self.classes_ = classes
         return classes
@@ -779,7 +780,7 @@ def _check_weight(sample_weight: ArrayLike | None, y: AnyArray) -> Array | None:
     return np.asarray(weight)
 
 
-def _refuse_labels(y: Table) -> None:
+def _refuse_labels(y: Output) -> None:
     values = np.asarray(y)
     if holds_dates(values):
         raise InvalidInputError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from contextlib import suppress
 from itertools import islice
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +15,11 @@ from localma._types import AnyArray, Array, RandomState, RowMask, Rows
 from localma.errors import InvalidInputError
 from localma.tables.frames import without_mask
 
+if TYPE_CHECKING:
+    from narwhals.typing import IntoDataFrame, IntoSeries
+
 Fold = tuple[Rows, Rows]
+Groups: TypeAlias = "ArrayLike | IntoSeries | IntoDataFrame"
 Splits: TypeAlias = int | BaseCrossValidator | Iterable[tuple[ArrayLike, ArrayLike]] | None
 """A number of folds, a splitter, or pairs of training and test rows; None means five folds."""
 
@@ -25,7 +29,7 @@ DEFAULT_FOLDS = 5
 def make_folds(
     cv: Splits,
     y: AnyArray,
-    groups: ArrayLike | None = None,
+    groups: Groups | None = None,
     *,
     classification: bool = False,
     random_state: RandomState = None,
@@ -64,7 +68,7 @@ def make_folds(
     ]
 
 
-def number_groups(groups: ArrayLike, n: int) -> Rows:
+def number_groups(groups: Groups, n: int) -> Rows:
     """Number the groups of n rows from 0, in sorted order if they can be sorted: (n,).
 
     >>> number_groups(["ward 2", "ward 1", "ward 2"], 3).tolist()

@@ -1,9 +1,9 @@
-"""Functions by their import name, "package.module:name"."""
+"""Functions by import name, "package.module:name"."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import reduce
@@ -16,29 +16,28 @@ from typing import Any
 from localma.errors import InvalidInputError
 
 _folder: ContextVar[Path | None] = ContextVar("folder", default=None)
-"""Where modules that are not installed are looked for; None for nowhere."""
+"""Folder with modules that are not installed; None if there is none."""
 
 
-def import_name(function: Any) -> str | None:
-    """Name under which a function can be imported anywhere; None if there is none.
+def import_name(function: Callable[..., Any] | None) -> str | None:
+    """Return the name by which a function can be imported; None if it has none.
 
     >>> import json
     >>> import_name(json.dumps), import_name(lambda X: X)
     ('json:dumps', None)
     """
-    module = getattr(function, "__module__", None)
-    name = getattr(function, "__qualname__", None)
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
         return None
     try:
-        found = reduce(getattr, name.split("."), sys.modules[module])
+        imported: Any = reduce(getattr, name.split("."), sys.modules[module])
     except (AttributeError, KeyError):
         return None
-    return f"{module}:{name}" if found is function else None
+    return f"{module}:{name}" if imported is function else None
 
 
 def import_object(name: str) -> Any:
-    """Import what `import_name` named. Runs the code of that module: trusted names only.
+    """Import an object by the name from `import_name`. Runs its module: trusted names only.
 
     >>> import_object("json:dumps")([1])
     '[1]'
@@ -59,9 +58,9 @@ def import_object(name: str) -> Any:
 
 @contextmanager
 def modules_beside(folder: Path) -> Iterator[None]:
-    """Let `import_object` look for modules in a folder, once the user trusts it.
+    """Let `import_object` search a folder that the user trusts.
 
-    What is installed goes first, so that a file such as numpy.py in the folder replaces nothing.
+    Installed modules come first, so a file such as numpy.py in the folder replaces nothing.
     """
     token = _folder.set(folder.absolute())
     try:
@@ -74,7 +73,7 @@ def _imported(module: str) -> ModuleType:
     folder, package = _folder.get(), module.partition(".")[0]
     if folder is None or package in sys.modules or find_spec(package) is not None:
         return import_module(module)
-    # Only for as long as this module needs: whatever is imported later is not looked for there.
+    # For this import only: later imports do not search the folder.
     sys.path.append(str(folder))
     try:
         return import_module(module)

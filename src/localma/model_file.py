@@ -22,12 +22,12 @@ from localma.candidates import (
     Candidate,
     CrossFitted,
     Pool,
+    Recipe,
     as_candidate,
     from_recipe,
-    needs_trust,
     recipe_beside,
 )
-from localma.candidates.answers import as_labels, check_names, check_saved_labels
+from localma.candidates.outputs import as_labels, check_names, check_saved_labels
 from localma.checks.cautions import WARNINGS, Caution
 from localma.checks.training_rows import SampleLosses
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
@@ -264,9 +264,10 @@ def _describe_loss(loss: Loss) -> Json:
 def _describe_candidates(model: Model, folder: Path) -> list[Json]:
     if model.pool_ is None:
         return [{"name": name, "recipe": None} for name in model.candidate_names_]
+    recipes = [recipe_beside(candidate, folder) for candidate in model.pool_.candidates]
     return [
-        {"name": name, "recipe": recipe_beside(candidate, folder)}
-        for name, candidate in zip(model.pool_.names, model.pool_.candidates, strict=True)
+        {"name": name, "recipe": recipe and recipe.to_json()}
+        for name, recipe in zip(model.pool_.names, recipes, strict=True)
     ]
 
 
@@ -505,9 +506,10 @@ def _check_all_come_back(entries: list[Json], trust: bool) -> None:
         )
     if trust:
         return
-    untrusted = {e["name"]: _sources(e["recipe"]) for e in entries if needs_trust(e["recipe"])}
+    recipes = {entry["name"]: Recipe.from_json(entry["recipe"]) for entry in entries}
+    untrusted = {name: recipe for name, recipe in recipes.items() if recipe.needs_trust}
     if untrusted:
-        sources = ", ".join(list(untrusted.values())[:MOST_NAMES])
+        sources = ", ".join(map(_sources, list(untrusted.values())[:MOST_NAMES]))
         raise UntrustedFileError(
             f"{_counted(untrusted)} made from {sources}, which may run any code.",
             python_hint="Pass trust=True if you trust the file, or the models: "
@@ -515,11 +517,9 @@ def _check_all_come_back(entries: list[Json], trust: bool) -> None:
         )
 
 
-def _sources(recipe: Json) -> str:
+def _sources(recipe: Recipe) -> str:
     """Import names, paths and addresses to which the recipe of a candidate leads."""
-    fields = ("import", "path", "url", "preprocess", "inputs")
-    sources = [recipe[field] for field in fields if isinstance(recipe.get(field), str)]
-    return " and ".join(map(shown, sources)) or shown(recipe)
+    return " and ".join(map(shown, recipe.sources())) or shown(recipe.to_json())
 
 
 def _counted(names: Collection[str]) -> str:
@@ -549,7 +549,7 @@ def _restore_candidate(entry: Json, attached: Models, folder: Path) -> Candidate
             )
         return as_candidate(attached[name])
     try:
-        return from_recipe(entry["recipe"], folder)
+        return from_recipe(Recipe.from_json(entry["recipe"]), folder)
     except FileFormatError as error:
         raise FileFormatError(f"Candidate {shown(name)}: {error}") from error
 

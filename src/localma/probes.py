@@ -20,7 +20,7 @@ import numpy as np
 
 from localma._types import AnyArray, Float64
 from localma.candidates import Pool
-from localma.candidates.answers import Table
+from localma.candidates.outputs import Table
 from localma.errors import ChangedCandidateError, FileFormatError
 from localma.storage.array_file import Arrays, Json, shown
 from localma.tables.encoder import FEWEST_ROWS, MOST_LEVELS
@@ -255,7 +255,7 @@ def _checked_arrays(arrays: Arrays, n_columns: int, n_candidates: int) -> list[F
     for name, array in arrays.items():
         if array.dtype.kind != "f" or array.ndim not in (1, 2) or len(array) != N_PROBES:
             raise _unknown_form({name: types[name]})
-    return [arrays[key] for key in keys]
+    return [np.asarray(arrays[key], dtype=np.float64) for key in keys]
 
 
 def check_candidates(recorded: Recorded, pool: Pool, names: Collection[str]) -> None:

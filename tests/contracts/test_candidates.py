@@ -8,7 +8,7 @@ import json
 import pickle
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import FrozenInstanceError, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,15 +35,15 @@ from localma.candidates import (
     FunctionCandidate,
     HttpCandidate,
     OnnxCandidate,
+    Recipe,
     SkopsCandidate,
     TimmCandidate,
     TorchCandidate,
     TransformersCandidate,
     as_candidate,
     from_recipe,
-    needs_trust,
 )
-from localma.candidates.answers import OutputNames
+from localma.candidates.outputs import OutputNames
 from localma.errors import CandidateError, FileFormatError, InvalidInputError
 from tests.loopback import Service, running
 from tests.tiny_candidates import ARCHITECTURE, write_image_weights, write_text_classifier
@@ -352,9 +352,9 @@ def test_recipes_are_json_and_rebuild_the_candidate(case: Case) -> None:
         assert not isinstance(candidate, Column)
         assert not (isinstance(candidate, FunctionCandidate) and candidate.function is np.ravel)
         return
-    rebuilt = from_recipe(json.loads(json.dumps(recipe)))
+    rebuilt = from_recipe(Recipe.from_json(json.loads(json.dumps(recipe.to_json()))))
     assert type(rebuilt) is type(candidate)
-    assert needs_trust(recipe) is not isinstance(candidate, Column)
+    assert recipe.needs_trust is not isinstance(candidate, Column)
     assert rebuilt.recipe() == recipe
     assert_array_equal(rebuilt.predict(DATA, case.task), candidate.predict(DATA, case.task))
 
@@ -414,7 +414,7 @@ def test_a_candidate_passes_through_without_options_only() -> None:
     with pytest.raises(
         InvalidInputError,
         match=r"Column\('p'\) is a candidate already; state inputs, classes, cost and batch_size "
-        r"where it is made\.",
+        r"where you create it\.",
     ):
         as_candidate(Column("p"), cost=2.0)
 
@@ -466,8 +466,11 @@ def test_what_is_no_model_is_refused(model: Any, words: str) -> None:
         ({"cost": -1.0}, r"cost must be a finite number, zero or more; received -1\.0\."),
         ({"cost": np.nan}, r"cost must be a finite number, zero or more; received nan\."),
         ({"cost": "dear"}, r"cost must be a finite number, zero or more; received 'dear'\."),
-        ({"batch_size": 0}, r"batch_size must be None or a whole number, one or more; received 0"),
-        ({"batch_size": 2.5}, r"batch_size must be None or a whole number.*received 2\.5"),
+        (
+            {"batch_size": 0},
+            r"batch_size must be None, a whole number of one .*; received 0",
+        ),
+        ({"batch_size": 2.5}, r"batch_size must be None, a whole number.*received 2\.5"),
         ({"inputs": [1.5]}, r"inputs must be a list of columns \(names or integer positions\)"),
         ({"inputs": [True, False]}, r"a function of X; received \[True, False\]\."),
         ({"classes": "yes"}, r"classes must be a list of labels, all strings or all numbers; "),
@@ -555,7 +558,7 @@ def test_missing_inputs_are_named_with_the_nearest() -> None:
         (
             [1.0, np.nan, np.nan],
             r"Candidate 'north' returned NaN in 2 of the 3 rows it was given, first in row 1; "
-            r"predictions must be finite: fill or leave out those rows, or leave out the candidate",
+            r"predictions must be finite: fill or remove those rows, or remove the candidate",
         ),
         ([[1.0, 2.0], [1.0, -np.inf], [0.0, 0.0]], r"returned infinity in 1 of the 3 rows"),
         (
@@ -566,7 +569,10 @@ def test_missing_inputs_are_named_with_the_nearest() -> None:
         (np.array([1.0, 2.0, None]), r"returned values of dtype object, such as 1\.0"),
         (np.array([1j, 2, 3]), r"returned values of dtype complex128, such as"),
         (None, r"returned values of dtype object, such as None"),
-        ([[1.0], [1.0, 2.0], []], r"returned a list that is no array of numbers \(.*\); return"),
+        (
+            [[1.0], [1.0, 2.0], []],
+            r"returned a list that cannot be read as an array .* \(.*\); return",
+        ),
     ],
 )
 def test_bad_outputs_are_refused(returned: Any, words: str) -> None:
@@ -692,7 +698,7 @@ def test_a_candidate_that_raises_is_named_with_its_rows() -> None:
         candidate.predict(np.arange(7.0)[:, None], "regression", name="vendor")
     assert str(caught.value) == (
         "Candidate 'vendor' raised ZeroDivisionError on rows 4 to 5 of 7: no rent. A candidate "
-        "must predict every row it is given: correct it, or leave those rows out."
+        "must predict every row that it receives: fix it, or remove those rows."
     )
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert pickle.loads(pickle.dumps(caught.value)).candidate == "vendor"
@@ -703,14 +709,14 @@ def test_batches_must_agree_on_the_outputs() -> None:
     with pytest.raises(
         CandidateError,
         match=r"Candidate 'north' returned a different number of outputs from one batch of rows "
-        r"to the next: \[\(2,\), \(3,\)\]; return the same columns whatever the rows\.",
+        r"to the next: \[\(2,\), \(3,\)\]; return the same columns for all rows\.",
     ):
         candidate.predict(np.zeros((3, 1)), "regression", name="north")
 
 
 def test_no_rows_are_refused() -> None:
     with pytest.raises(
-        InvalidInputError, match=r"Candidate 'ravel' needs a row to predict; X has none\."
+        InvalidInputError, match=r"Candidate 'ravel' needs at least one row; X has none\."
     ):
         as_candidate(np.ravel).predict(np.zeros((0, 1)), "regression")
 
@@ -722,7 +728,7 @@ def test_no_rows_are_refused() -> None:
 def test_a_function_must_state_its_classes(candidate: Candidate) -> None:
     with pytest.raises(
         InvalidInputError,
-        match=r"Candidate 'north' is a function, and a function that returns probabilities must "
+        match=r"Candidate 'north' is a function\. A function that returns probabilities must "
         r"state its classes: as_candidate\(function, classes=\['no', 'yes'\]\)\.",
     ):
         candidate.predict(DATA, "classification", name="north")
@@ -860,7 +866,7 @@ def test_several_labels_per_row_are_refused() -> None:
     with pytest.raises(
         InvalidInputError,
         match=r"A candidate must predict one label per row, and this RandomForestClassifier "
-        r"predicts 2: make one model of each output\.",
+        r"predicts 2: make one model for each output\.",
     ):
         as_candidate(model)
 
@@ -933,7 +939,7 @@ def test_a_glob_alone_does_not_predict() -> None:
 def test_recipe_of_a_function() -> None:
     candidate = as_candidate(np.ravel, inputs=json.loads, cost=3, batch_size=10)
     recipe = candidate.recipe()
-    assert recipe == {
+    assert recipe.to_json() == {
         "kind": "function",
         "import": "numpy:ravel",
         "inputs": "json:loads",
@@ -942,6 +948,21 @@ def test_recipe_of_a_function() -> None:
         "batch_size": 10,
     }
     assert from_recipe(recipe).inputs is json.loads
+
+
+def test_a_recipe_names_everything_that_it_follows() -> None:
+    candidate = HttpCandidate(
+        "https://rent.example/predict", request=json.dumps, response=json.loads, inputs=np.ravel
+    )
+    recipe = candidate.recipe()
+    assert recipe is not None
+    functions = ["numpy:ravel", "json:dumps", "json:loads"]
+    assert sorted(recipe.sources()) == sorted([*functions, "https://rent.example/predict"])
+    column = Column("guess", classes=None).recipe()
+    assert column is not None
+    assert column.sources() == []
+    with pytest.raises(FrozenInstanceError):
+        recipe.cost = 2.0  # type: ignore[attr-defined]
 
 
 def test_what_cannot_be_imported_has_no_recipe() -> None:
@@ -981,7 +1002,7 @@ GOOD = {
 )
 def test_bad_recipes_are_refused(recipe: Any, words: str) -> None:
     with pytest.raises(FileFormatError, match=words):
-        from_recipe(recipe)
+        from_recipe(Recipe.from_json(recipe))
 
 
 @pytest.mark.parametrize("documented", [Candidate, Column, CrossFitted, as_candidate])

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import localma
-from localma.candidates.infer import KINDS
+from localma.candidates.base import KINDS, json_types
 from localma.errors import LocalMAError
 from localma.imports import import_object
 from localma.storage import array_file
@@ -57,10 +57,11 @@ def recipes(text: str) -> Iterator[dict[str, Any]]:
     for name, place in KINDS.items():
         kind = import_object(place)
         recipe: dict[str, Any] = {"kind": name}
-        for field, types in kind.fields.items():
+        field_types = json_types(kind.recipe_type)
+        for field, types in field_types.items():
             recipe[field] = None if type(None) in types else examples[types[0]]
         yield recipe
-        for field, types in kind.fields.items():
+        for field, types in field_types.items():
             if str in types:
                 yield {**recipe, field: text}
             if list in types:

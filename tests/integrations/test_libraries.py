@@ -193,7 +193,7 @@ def test_unfitted_models_and_models_for_another_task_are_refused(library: Librar
         LocalMAClassifier({"trees": regressor}).fit(X[SAMPLE], LABELS[SAMPLE])
     with pytest.raises(InvalidInputError, match="is a classifier, and this is a regression"):
         LocalMARegressor({"trees": classifier}).fit(X[SAMPLE], Y[SAMPLE])
-    with pytest.raises(InvalidInputError, match="is no classifier, and this is a classification"):
+    with pytest.raises(InvalidInputError, match="is not a classifier, and this is a class"):
         LocalMAClassifier({"trees": CrossFitted(library.regressor(3))}).fit(X, LABELS)
 
 

@@ -1,8 +1,8 @@
-"""Candidates: trained models, seen only as functions of their input, and the pool of them."""
+"""Candidates, which are trained models seen as functions, and the pool of candidates."""
 
 from __future__ import annotations
 
-from localma.candidates.base import Candidate
+from localma.candidates.base import Candidate, Recipe, from_recipe, recipe_beside
 from localma.candidates.cached import Cached
 from localma.candidates.column import Column
 from localma.candidates.crossfitted import CrossFitted
@@ -14,9 +14,8 @@ from localma.candidates.files.torch import TorchCandidate
 from localma.candidates.files.transformers import TransformersCandidate
 from localma.candidates.function import FunctionCandidate
 from localma.candidates.http import HttpCandidate
-from localma.candidates.infer import as_candidate, from_recipe, needs_trust, recipe_beside
-from localma.candidates.logits import fit_temperature
-from localma.candidates.pool import Pool
+from localma.candidates.outputs import fit_temperature
+from localma.candidates.pool import Pool, as_candidate
 from localma.storage.cache import CacheEntry, cache_info, clean_cache
 
 __all__ = [
@@ -30,6 +29,7 @@ __all__ = [
     "HttpCandidate",
     "OnnxCandidate",
     "Pool",
+    "Recipe",
     "SkopsCandidate",
     "TimmCandidate",
     "TorchCandidate",
@@ -39,6 +39,5 @@ __all__ = [
     "clean_cache",
     "fit_temperature",
     "from_recipe",
-    "needs_trust",
     "recipe_beside",
 ]

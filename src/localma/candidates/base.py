@@ -1,20 +1,30 @@
-"""What a candidate is: a trained model, seen only as a function of its input."""
+"""The candidate interface, recipes to rebuild candidates, and batch sizes."""
 
 from __future__ import annotations
 
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from copy import copy
+from dataclasses import Field, dataclass, fields, replace
+from functools import cache
 from math import isfinite, prod
-from typing import Any, ClassVar
+from pathlib import Path
+from types import UnionType
+from typing import Any, ClassVar, NewType, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from scipy.sparse import issparse
 
-from localma.candidates.answers import (
+from localma._types import Json
+from localma.candidates.outputs import (
+    Activation,
     Array,
     Classes,
+    Label,
     Labels,
+    Output,
     OutputNames,
     Rows,
     Table,
@@ -22,10 +32,16 @@ from localma.candidates.answers import (
     as_labels,
     as_prediction,
     check_not_reordered,
+    checked_temperature,
+    class_codes,
+    fit_temperature,
+    probabilities,
 )
-from localma.errors import CandidateError, InvalidInputError, LocalMAError
+from localma.errors import CandidateError, FileFormatError, InvalidInputError, LocalMAError
 from localma.imports import import_name, import_object
 from localma.progress import bar
+from localma.storage.array_file import shown
+from localma.storage.fingerprints import beside, found_beside
 from localma.tables.frames import (
     ColumnKey,
     checked_columns,
@@ -35,35 +51,39 @@ from localma.tables.frames import (
     unmasked,
 )
 
-Inputs = Sequence[ColumnKey] | Callable[[Any], Any] | None
-Recipe = dict[str, Any]
-FieldTypes = dict[str, tuple[type, ...]]
-
-COMMON_FIELDS: FieldTypes = {
-    "inputs": (list, str, type(None)),
-    "classes": (list, type(None)),
-    "cost": (int, float),
-    "batch_size": (int, str, type(None)),
-}
-"""Fields that the recipes of most kinds have, with their types in JSON."""
-
+TableFunction = Callable[[Any], Any]
+"""A user's function of X; only the user knows which kind of X it takes and returns."""
+Inputs = Sequence[ColumnKey] | TableFunction | None
 BatchSize = int | str | None
+PathLike = str | os.PathLike[str]
+
+KINDS = {
+    "column": "localma.candidates.column:Column",
+    "function": "localma.candidates.function:FunctionCandidate",
+    "http": "localma.candidates.http:HttpCandidate",
+    "onnx": "localma.candidates.files.onnx:OnnxCandidate",
+    "skops": "localma.candidates.files.skops:SkopsCandidate",
+    "timm": "localma.candidates.files.timm:TimmCandidate",
+    "torch": "localma.candidates.files.torch:TorchCandidate",
+    "transformers": "localma.candidates.files.transformers:TransformersCandidate",
+}
+"""Import name of each class of candidates that has a recipe. A class is imported at first use."""
 
 AUTO_MEMORY = 256 * 2**20
-"""Bytes that ``batch_size="auto"`` lets a call take beyond the model itself."""
+"""Bytes that a call may use with ``batch_size="auto"``, in addition to the model itself."""
 WORKING_COPIES = 48
-"""What a network holds of a row at once, in sizes of that row, where nobody has measured it."""
+"""Estimated memory of a network per row, as a multiple of the size of the input row."""
 LEAST_ROW_BYTES = 16 * 2**10
-"""A narrow table still meets wide layers: no row is taken to need less."""
+"""Lower bound of that estimate: a network with few inputs can still have wide layers."""
 
 _UNITS = {"B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 class RowError(InvalidInputError):
-    """One row of the inputs cannot be read: an image that is cut short, a text that is empty.
+    """A row of the inputs cannot be read, for example a truncated image or an empty text.
 
-    `row` counts from zero within the rows that `_answer` was given; the error that reaches the
-    user has the number of the row in X.
+    `row` is the index within the rows that `_answer` received. The error that users see has the
+    index of the row in X.
     """
 
     def __init__(self, message: str, *, row: int) -> None:
@@ -72,27 +92,26 @@ class RowError(InvalidInputError):
 
 
 class Candidate(ABC):
-    """A trained model ``f(x)``: never cloned, never refitted, called row by row or in batches.
+    """A trained model ``f(x)``. It is never cloned and never refitted.
 
-    Subclasses are final and say what `_answer` is. A kind that can be saved declares the `fields`
-    of its recipe, which of them are `paths`, and a `from_recipe`; `infer.KINDS` says where it is.
+    Subclasses are final and implement `_answer`. A kind that can be saved has a `recipe_type` and
+    an entry in `KINDS`.
 
     Parameters
     ----------
-    inputs : columns (names or integer positions) or a function of X; None passes X untouched.
+    inputs : columns (names or integer positions) or a function of X; None passes X unchanged.
     classes : (K,) labels of the columns of its probabilities, or None.
     cost : a number to record, such as the price of a call. The summary and the report show it;
         it changes neither weights nor predictions.
-    batch_size : rows per call; None calls it once. "auto" lets a call take 256 MiB, and an amount
-        of memory such as "1 GiB" that much.
+    batch_size : number of rows per call. None predicts all rows in one call. "auto" limits a call
+        to 256 MiB of memory; an amount such as "1 GiB" sets another limit.
     """
 
     kind: ClassVar[str]
-    needs_trust: ClassVar[bool] = True
+    recipe_type: ClassVar[type[Recipe] | None] = None
+    """The recipe of this kind; None if it exists only in memory."""
     runs_here: ClassVar[bool] = False
-    """Whether it runs in this process, on rows of a table: then made-up rows cost nothing."""
-    fields: ClassVar[FieldTypes] = {}
-    paths: ClassVar[tuple[str, ...]] = ()
+    """Whether it runs in this process on rows of a table, so that extra predictions are free."""
 
     def __init__(
         self,
@@ -108,57 +127,56 @@ class Candidate(ABC):
         self.batch_size = checked_batch_size(batch_size)
 
     @abstractmethod
-    def _answer(self, X: Table, task: Task) -> Any:
-        """What the model says about these inputs, unchecked."""
+    def _answer(self, X: Table, task: Task) -> Output:
+        """Return the model's output for these inputs, unchecked."""
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """The name that it has where nobody gave it one."""
+        """The default name."""
 
     @abstractmethod
     def _model_identity(self) -> Hashable:
-        """Equal for two candidates that hold the very same model."""
+        """Equal for two candidates that hold the same model."""
 
     def _reading(self) -> Hashable:
-        """Options that turn what the model says into predictions.
+        """Options that turn the model's output into predictions.
 
-        A key that stands for the model says nothing of them.
+        A cache key that identifies the model does not cover them.
         """
         return ()
 
     @abstractmethod
     def check_task(self, task: Task, name: str) -> None:
-        """Refuse, before any data is seen, a task that this candidate cannot do."""
+        """Raise an error if this candidate cannot do the task. Needs no data."""
 
     def recipe(self) -> Recipe | None:
-        """Describe it in JSON so that it can be rebuilt; None if it lives in memory only."""
-        return None
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> Candidate:
-        """Rebuild it from what `recipe` gave, its paths made absolute."""
-        raise InvalidInputError(f"A {cls.kind} has no recipe; pass the candidate itself by name.")
+        """Describe how to rebuild it; None if it exists only in memory."""
+        return None if self.recipe_type is None else self.recipe_type.of(self)
 
     @property
     def source(self) -> str | None:
-        """The file or address that the model comes from, for errors; None if it has none."""
+        """File or address of the model, for error messages; None if it has none."""
         return None
 
     def _row_bytes(self, X: Table) -> int:
-        """Memory that a row takes while the model answers; X holds the first row as it sees it."""
+        """Memory per row during a call. X is the first row, as the model receives it."""
         return working_bytes(X)
 
     def uncached(self) -> Candidate:
-        """The candidate without a cache around it."""
+        """The candidate without its cache."""
         return self
 
     def expand(self, name: str, X: Table) -> list[tuple[str, Candidate]]:
-        """The candidates that it stands for, once X is known: itself, unless it is a glob."""
+        """The candidates that it stands for: itself, or the columns of X that a glob matches."""
         return [(name, self)]
 
+    def prediction_columns(self) -> Sequence[ColumnKey]:
+        """Return the columns of X that contain its predictions."""
+        return ()
+
     def picks_own_columns(self, X: Table) -> bool:
-        """Whether it states its own inputs; others do not see the prediction columns of X."""
+        """Whether it chooses its columns itself; if not, it gets X without prediction columns."""
         return self.inputs is not None
 
     def predict(
@@ -170,26 +188,26 @@ class Candidate(ABC):
         rows: Rows | None = None,
         outputs: OutputNames | None = None,
     ) -> Array:
-        """Predict each row of X, checked.
+        """Predict each row of X, and check the predictions.
 
         Parameters
         ----------
         X : n rows of any kind.
         task : "regression" or "classification".
-        name : what errors call the candidate; its own label if None.
-        rows : (n,) what errors call the rows, where X is a part of what the user has; counted
+        name : name of the candidate in error messages; its label if None.
+        rows : (n,) row numbers for error messages, if X is a part of the user's rows; counted
             from zero if None.
-        outputs : the order of several outputs in regression, by which the columns of a data frame
-            that the model returns are arranged; its own first one if None.
+        outputs : the order of several outputs in regression. The columns of a data frame that the
+            model returns are put in this order. If None, the first data frame sets the order.
 
         Returns
         -------
         Array
             Regression (n,) or (n, K); classification (n, K), columns in the order of `classes`.
         """
-        name = self.label if name is None else name
-        pieces = self.in_batches(X, task, name=name, rows=rows, outputs=outputs)
-        return joined(list(pieces), name)
+        name = name or self.label
+        batches = self.in_batches(X, task, name=name, rows=rows, outputs=outputs)
+        return joined(list(batches), name)
 
     def in_batches(
         self,
@@ -200,34 +218,36 @@ class Candidate(ABC):
         rows: Rows | None = None,
         outputs: OutputNames | None = None,
     ) -> Iterator[Array]:
-        """Predictions of one batch of rows after the other; parameters as in `predict`."""
+        """Yield the predictions of each batch of rows; parameters as in `predict`."""
         if task == "classification" and self.classes is None:
             self.check_task(task, name)
         X = unmasked(X)
         n = n_rows(X)
         if n == 0:
-            raise InvalidInputError(f"Candidate {name!r} needs a row to predict; X has none.")
-        outputs = OutputNames() if outputs is None else outputs
+            raise InvalidInputError(f"Candidate {name!r} needs at least one row; X has none.")
+        outputs = outputs or OutputNames()
         size = self.batch_size
         if isinstance(size, str):
             size = self._rows_within(size, X, name, rows)
         if size is None or size >= n:
             yield self._predict_batch(X, task, name, rows, outputs)
             return
-        numbers, of = (range(n), f" of {n}") if rows is None else (rows, "")
-        parts = [slice(start, start + size) for start in range(0, n, size)]
+        numbers, of = rows, ""
+        if numbers is None:
+            numbers, of = range(n), f" of {n}"
 
-        def ask(part: slice) -> Array:
-            rows = numbers[part]
-            return self._predict_batch(take_rows(X, part), task, name, rows, outputs, of)
+        def ask(batch: slice) -> Array:
+            rows = numbers[batch]
+            return self._predict_batch(take_rows(X, batch), task, name, rows, outputs, of)
 
+        batches = [slice(start, start + size) for start in range(0, n, size)]
         with bar(name, n) as advance:
-            for piece in self._in_turn(ask, parts):
-                yield piece
-                advance(len(piece))
+            for predictions in self._in_turn(ask, batches):
+                yield predictions
+                advance(len(predictions))
 
     def _in_turn(self, ask: Callable[[slice], Array], parts: list[slice]) -> Iterator[Array]:
-        """Ask about one part of X after the other; a kind that only waits may overlap them."""
+        """Predict the batches in order. A kind that waits for a server may overlap them."""
         return map(ask, parts)
 
     def _predict_batch(
@@ -253,112 +273,382 @@ class Candidate(ABC):
             if self.source is None:
                 raise
             raise CandidateError(
-                _with_source(str(error), self), candidate=name, rows=error.rows
+                self._with_source(str(error)), candidate=name, rows=error.rows
             ) from error
 
     def _rows_within(self, amount: str, X: Table, name: str, rows: Rows | None) -> int:
-        first = take_rows(X, slice(0, 1))
+        first_row = take_rows(X, slice(0, 1))
         try:
-            return rows_within(amount, self._row_bytes(self.select(first)))
+            return rows_within(amount, self._row_bytes(self.select(first_row)))
         except Exception as error:
-            raise self._failure(error, name, first, rows) from error
+            raise self._failure(error, name, first_row, rows) from error
 
     def _failure(
         self, error: Exception, name: str, X: Table, rows: Rows | None, of: str = ""
     ) -> CandidateError:
-        """What the user is told: which candidate, which rows, and from which file."""
+        """Return an error with the name of the candidate, the rows, and the model's file."""
+        n = n_rows(X)
+        numbers = range(n) if rows is None else rows
         if isinstance(error, RowError):
-            text = f"Candidate {name!r}, row {error.row if rows is None else rows[error.row]}: "
-            text += str(error)
+            text = f"Candidate {name!r}, row {numbers[error.row]}: {error}"
         elif isinstance(error, LocalMAError):
             text = f"Candidate {name!r}: {error}"
         else:
-            where = (
-                f"rows 0 to {n_rows(X) - 1} of {n_rows(X)}" if rows is None else listed_rows(rows)
-            )
+            if rows is None:
+                of = f" of {n}"
             text = (
-                f"Candidate {name!r} raised {type(error).__name__} on {where}{of}: {error}. A "
-                "candidate must predict every row it is given: correct it, or leave those rows "
-                "out."
+                f"Candidate {name!r} raised {type(error).__name__} on {listed_rows(numbers)}{of}: "
+                f"{error}. A candidate must predict every row that it receives: fix it, or remove "
+                "those rows."
             )
-        return CandidateError(_with_source(text, self), candidate=name)
+        return CandidateError(self._with_source(text), candidate=name)
 
-    def select(self, X: Table) -> Any:
-        """The part of X that the model gets; X itself where no inputs are stated."""
-        if self.inputs is None:
-            return X
-        return self.inputs(X) if callable(self.inputs) else pick_columns(X, self.inputs)
+    def _with_source(self, text: str) -> str:
+        if self.source is None or self.source in text:
+            return text
+        return f"{text} The model is in {self.source!r}."
+
+    def select(self, X: Table) -> Table:
+        """Return the columns of X that the model takes; X itself if `inputs` is None."""
+        if callable(self.inputs):
+            X = self.inputs(X)
+        elif self.inputs is not None:
+            X = pick_columns(X, self.inputs)
+        return X
 
     def __sklearn_clone__(self) -> Candidate:
-        # A search over pools clones its grid, which would strip fitted models of their fit.
+        # A search over pools clones its grid, which would turn fitted models into unfitted ones.
         return self
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.label!r})"
 
-    def _common_recipe(self) -> Recipe | None:
-        """The options that all kinds share, in JSON; None if its inputs cannot be imported."""
-        inputs = import_name(self.inputs) if callable(self.inputs) else self.inputs
-        if inputs is None and self.inputs is not None:
-            return None
-        return {
-            "inputs": inputs,
-            "classes": None if self.classes is None else self.classes.tolist(),
-            "cost": self.cost,
-            "batch_size": self.batch_size,
-        }
-
     def identity(self) -> Hashable:
         """Equal for two candidates that are the same model on the same inputs."""
-        inputs = self.inputs
-        seen = id(inputs) if callable(inputs) else None if inputs is None else tuple(inputs)
-        classes = None if self.classes is None else tuple(self.classes.tolist())
-        return self.kind, self._model_identity(), seen, classes
+        inputs: Hashable = id(self.inputs)
+        if isinstance(self.inputs, Sequence):
+            inputs = tuple(self.inputs)
+        classes = self.classes is not None and tuple(self.classes.tolist())
+        return self.kind, self._model_identity(), inputs, classes
+
+    def _check_classes(self, task: Task, name: str, missing: str) -> None:
+        """Raise an error for a classification without classes, or a regression with classes."""
+        if task == "classification" and self.classes is None:
+            raise InvalidInputError(f"Candidate {name!r} {missing}")
+        if task == "regression" and self.classes is not None:
+            raise InvalidInputError(
+                f"Candidate {name!r} states classes {self.classes.tolist()!r}, which a regression "
+                "does not have: leave out classes=, or use LocalMAClassifier."
+            )
 
 
-def common_options(recipe: Recipe) -> dict[str, Any]:
-    """The options that all kinds share, out of a recipe. May import code: trusted recipes only."""
-    inputs = recipe["inputs"]
+class LogitsCandidate(Candidate):
+    """A network that returns logits, which are turned into probabilities if requested.
+
+    Subclasses are final and implement `_outputs`.
+
+    Parameters
+    ----------
+    activation : "softmax" for one logit per class, "sigmoid" for one logit, that of the second of
+        two classes; None uses the network's output unchanged.
+    temperature : number that divides the logits; `calibrated` fits it.
+    inputs, classes, cost, batch_size : as for every candidate.
+    """
+
+    def __init__(
+        self,
+        *,
+        activation: Activation | None = None,
+        temperature: float = 1.0,
+        inputs: Inputs = None,
+        classes: Classes | None = None,
+        cost: float = 1.0,
+        batch_size: BatchSize = "auto",
+    ) -> None:
+        super().__init__(inputs=inputs, classes=classes, cost=cost, batch_size=batch_size)
+        self.activation = activation
+        self.temperature = checked_temperature(temperature, activation)
+
+    @abstractmethod
+    def _outputs(self, X: Table, task: Task) -> Output:
+        """Return the network's output for these inputs: (n,), (n, 1) or (n, K)."""
+
+    @abstractmethod
+    def _network_identity(self) -> Hashable:
+        """Equal for two candidates that hold the same network."""
+
+    def _answer(self, X: Table, task: Task) -> Output:
+        outputs = self._outputs(X, task)
+        if self.activation is None:
+            return outputs
+        return probabilities(np.asarray(outputs), self.activation, self.temperature)
+
+    def _model_identity(self) -> Hashable:
+        return self._network_identity(), self._reading()
+
+    def _reading(self) -> Hashable:
+        return self.activation, self.temperature
+
+    def check_task(self, task: Task, name: str) -> None:
+        """Raise an error for a classification without classes, or a regression with classes."""
+        self._check_classes(
+            task,
+            name,
+            f"is a {type(self).__name__}, which must state the classes of its columns for a "
+            "classification, in their order: classes=['no', 'yes'].",
+        )
+
+    def calibrated(self, X: Table, y: Classes) -> Self:
+        """Fit the temperature on labelled rows that the network was not trained on.
+
+        Parameters
+        ----------
+        X : n rows; y : (n,) labels, each among `classes`.
+
+        Returns
+        -------
+        LogitsCandidate
+            A copy with the fitted temperature. It shares the network.
+        """
+        if self.activation is None or self.classes is None:
+            raise InvalidInputError(
+                "A temperature is fitted to logits of known classes: state activation='softmax' "
+                f"(or 'sigmoid') and classes=; received activation={self.activation!r} and "
+                f"classes={None if self.classes is None else self.classes.tolist()!r}."
+            )
+        codes = class_codes(y, self.classes)
+        logits = self._copy(activation=None).predict(X, "regression")
+        return self._copy(temperature=fit_temperature(logits, codes))
+
+    def _copy(self, **changes: float | None) -> Self:
+        """Copy the candidate with other options; both share the network."""
+        duplicate = copy(self)
+        vars(duplicate).update(changes)
+        return duplicate
+
+
+# Recipes: how a saved model rebuilds its candidates.
+
+ImportName = NewType("ImportName", str)
+"""A function, by its import name "package.module:name"."""
+FilePath = NewType("FilePath", str)
+"""A file or folder; in a saved model, relative to the folder of that model."""
+Address = NewType("Address", str)
+"""A URL."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(ABC):
+    """How to rebuild a candidate, in values that JSON can store.
+
+    A subclass states its fields with their types, and `make`. A function is stored as an
+    `ImportName`, a path as a `FilePath` and a URL as an `Address`.
+
+    Examples
+    --------
+    >>> recipe = Recipe.from_json({"kind": "column", "columns": ["guess"], "classes": None,
+    ...                            "cost": 1.0})
+    >>> recipe.needs_trust, recipe.make()
+    (False, Column('guess'))
+    """
+
+    kind: ClassVar[str]
+    needs_trust: ClassVar[bool] = True
+    """Whether `make` runs code, or opens files or addresses, that the recipe names."""
+
+    @abstractmethod
+    def make(self) -> Candidate:
+        """Rebuild the candidate. Imports functions and opens files: for trusted recipes only."""
+
+    @classmethod
+    def of(cls, candidate: Candidate, **values: Json) -> Self | None:
+        """Describe a candidate; None if it has a function that cannot be imported.
+
+        values : fields that are not attributes of the candidate.
+        """
+        for field in fields(cls):
+            if field.name in values:
+                continue
+            value = getattr(candidate, field.name)
+            if callable(value):
+                value = import_name(value)
+                if value is None:
+                    return None
+            elif isinstance(value, np.ndarray):
+                value = value.tolist()
+            elif isinstance(value, tuple):
+                value = list(value)
+            values[field.name] = value
+        return cls(**values)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the kind and all fields as a JSON object."""
+        values = {_key(field): getattr(self, field.name) for field in fields(self)}
+        return {"kind": self.kind, **values}
+
+    @staticmethod
+    def from_json(document: Json) -> Recipe:
+        """Read a JSON object, and check its kind, its fields and their types. Runs no code."""
+        recipe_type = recipe_type_of(document)
+        assert isinstance(document, dict)
+        kind, types = recipe_type.kind, json_types(recipe_type)
+        if set(document) != {"kind", *types}:
+            raise FileFormatError(
+                f"The recipe of a {kind} must have the fields {sorted(types)}; received "
+                f"{shown(sorted(set(document) - {'kind'}))}."
+            )
+        for key, allowed in types.items():
+            value = document[key]
+            # In Python, bool is a subclass of int.
+            if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+                names = " or ".join(t.__name__ for t in allowed).replace("NoneType", "null")
+                raise FileFormatError(
+                    f"The field {key!r} in the recipe of a {kind} must be {names}; received "
+                    f"{shown(value)}."
+                )
+        return recipe_type(**{field.name: document[_key(field)] for field in fields(recipe_type)})
+
+    def options(self) -> dict[str, Any]:
+        """Return all fields as keyword arguments. Imports the functions that they name."""
+        functions = {name: import_object(value) for name, value in self._marked(ImportName).items()}
+        return {field.name: getattr(self, field.name) for field in fields(self)} | functions
+
+    def sources(self) -> list[str]:
+        """Return the import names, paths and addresses that `make` would follow."""
+        return list(self._marked(ImportName, FilePath, Address).values())
+
+    def with_paths(self, change: Callable[[str, Path], str], folder: PathLike) -> Self:
+        """Return the recipe with each path replaced by ``change(path, folder)``."""
+        paths = self._marked(FilePath)
+        return replace(self, **{name: change(path, Path(folder)) for name, path in paths.items()})
+
+    def _marked(self, *marks: type[str]) -> dict[str, str]:
+        """Return the strings in fields of these types, by field."""
+        types = _alternatives(type(self))
+        values = {name: getattr(self, name) for name in types if set(marks) & set(types[name])}
+        return {name: value for name, value in values.items() if isinstance(value, str)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonRecipe(Recipe):
+    """The options that most kinds of candidates have."""
+
+    inputs: list[ColumnKey] | ImportName | None
+    classes: list[Label] | None
+    cost: float
+    batch_size: int | str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitsRecipe(CommonRecipe):
+    """The options of networks."""
+
+    activation: str | None
+    temperature: float
+
+
+def recipe_type_of(document: Json) -> type[Recipe]:
+    """Return the class of a recipe in JSON, by its kind. Runs no code of the recipe."""
+    kind = isinstance(document, dict) and document.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise FileFormatError(
+            f"Unknown kind of candidate {shown(kind or None)}; known: {sorted(KINDS)}."
+        )
+    recipe_type: type[Recipe] = import_object(KINDS[kind]).recipe_type
+    return recipe_type
+
+
+def recipe_beside(candidate: Candidate, folder: PathLike) -> Recipe | None:
+    """Describe a candidate, with paths relative to the folder of the saved model."""
+    recipe = candidate.recipe()
+    return recipe and recipe.with_paths(beside, folder)
+
+
+def from_recipe(recipe: Recipe, folder: PathLike = ".") -> Candidate:
+    """Rebuild a candidate. May run code: check `recipe.needs_trust` before.
+
+    Parameters
+    ----------
+    recipe : a recipe from `Candidate.recipe`, `recipe_beside` or `Recipe.from_json`.
+    folder : where relative paths start.
+
+    Examples
+    --------
+    >>> from localma.candidates import Column
+    >>> from_recipe(Column("guess").recipe())
+    Column('guess')
+    """
+    try:
+        return recipe.with_paths(found_beside, folder).make()
+    except InvalidInputError as error:
+        raise FileFormatError(
+            f"The recipe {shown(recipe.to_json())} cannot be followed: {error}"
+        ) from error
+
+
+def _key(field: Field[object]) -> str:
+    """Key of a field in JSON, which may be a word that Python reserves."""
+    return str(field.metadata.get("key", field.name))
+
+
+@cache
+def _alternatives(recipe_type: type[Recipe]) -> dict[str, tuple[Any, ...]]:
+    """Types that each field may have, such as ``(list[int], ImportName, NoneType)``."""
+    hints = get_type_hints(recipe_type)
     return {
-        "inputs": import_object(inputs) if isinstance(inputs, str) else inputs,
-        "classes": recipe["classes"],
-        "cost": recipe["cost"],
-        "batch_size": recipe["batch_size"],
+        field.name: get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
+        for field in fields(recipe_type)
+        for hint in [hints[field.name]]
     }
 
 
-def _with_source(text: str, candidate: Candidate) -> str:
-    source = candidate.source
-    return text if source is None or source in text else f"{text} The model is in {source!r}."
+def json_types(recipe_type: type[Recipe]) -> dict[str, tuple[type, ...]]:
+    """Types that each field has in JSON, by key, such as ``(list, str, NoneType)``."""
+    types: dict[str, tuple[type, ...]] = {}
+    for field in fields(recipe_type):
+        hints = [get_origin(hint) or hint for hint in _alternatives(recipe_type)[field.name]]
+        if float in hints:
+            hints.insert(0, int)  # JSON has one type of numbers
+        types[_key(field)] = tuple(getattr(hint, "__supertype__", hint) for hint in hints)
+    return types
+
+
+# Rows per call: a number, all rows, or as many as an amount of memory allows.
 
 
 def listed_rows(rows: Rows) -> str:
-    """Row numbers in words, the first few where they do not follow one another."""
-    first, last, count = rows[0], rows[-1], len(rows)
-    if last - first + 1 == count:
-        return f"rows {first} to {last}"
-    some = ", ".join(str(row) for row in rows[:5])
-    return f"rows {some}" if count <= 5 else f"rows {some} and {count - 5} more, the last {last}"
+    """Row numbers for an error message; at most five if they are not consecutive.
+
+    >>> listed_rows([3, 4, 5]), listed_rows([1, 2, 4])
+    ('rows 3 to 5', 'rows 1, 2, 4')
+    """
+    start, last, count = rows[0], rows[-1], len(rows)
+    if last - start + 1 == count:
+        return f"rows {start} to {last}"
+    numbers = ", ".join(str(row) for row in rows[:5])
+    return f"rows {numbers}" + f" and {count - 5} more, the last {last}" * (count > 5)
 
 
-def joined(pieces: list[Array], name: str) -> Array:
-    """Predictions of all batches in one array; an error if their outputs differ in number."""
-    if len(pieces) == 1:
-        return pieces[0]
-    shapes = {piece.shape[1:] for piece in pieces}
+def joined(batches: list[Array], name: str) -> Array:
+    """Join the predictions of all batches; an error if their numbers of outputs differ."""
+    if len(batches) == 1:
+        return batches[0]
+    shapes = {batch.shape[1:] for batch in batches}
     if len(shapes) > 1:
         raise CandidateError(
             f"Candidate {name!r} returned a different number of outputs from one batch of rows to "
-            f"the next: {sorted(shapes)}; return the same columns whatever the rows.",
+            f"the next: {sorted(shapes)}; return the same columns for all rows.",
             candidate=name,
         )
-    return np.concatenate(pieces)
+    return np.concatenate(batches)
 
 
-def _checked_inputs(inputs: Any) -> Inputs:
+def _checked_inputs(inputs: Inputs | int) -> Inputs:
     if inputs is None or callable(inputs):
         return inputs
-    return checked_columns([inputs] if isinstance(inputs, str | int) else inputs, "inputs")
+    if isinstance(inputs, str | int):
+        inputs = [inputs]
+    return checked_columns(inputs, "inputs")
 
 
 def _checked_cost(cost: float) -> float:
@@ -367,11 +657,8 @@ def _checked_cost(cost: float) -> float:
     return float(cost)
 
 
-# Rows per call: a number, all of them, or what an amount of memory allows.
-
-
-def checked_batch_size(batch_size: Any) -> BatchSize:
-    """Refuse what is neither None, a whole number, "auto" nor an amount of memory.
+def checked_batch_size(batch_size: BatchSize) -> BatchSize:
+    """Check that it is None, a whole number, "auto" or an amount of memory.
 
     >>> checked_batch_size("512 MiB")
     '512 MiB'
@@ -384,14 +671,14 @@ def checked_batch_size(batch_size: Any) -> BatchSize:
     whole = isinstance(batch_size, int | np.integer) and not isinstance(batch_size, bool)
     if not whole or batch_size < 1:
         raise InvalidInputError(
-            f"batch_size must be None or a whole number, one or more; received {batch_size!r}. "
-            "Or 'auto', or an amount of memory such as '256 MiB', which sets the number of rows."
+            "batch_size must be None, a whole number of one or more, 'auto', or an amount of "
+            f"memory such as '256 MiB'; received {batch_size!r}."
         )
     return int(batch_size)
 
 
 def memory_bytes(amount: str) -> int:
-    """An amount of memory in bytes.
+    """Return an amount of memory in bytes.
 
     >>> memory_bytes("1.5 KiB"), memory_bytes("auto") == AUTO_MEMORY
     (1536, True)
@@ -399,18 +686,17 @@ def memory_bytes(amount: str) -> int:
     if amount == "auto":
         return AUTO_MEMORY
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", amount)
-    unit = _UNITS.get(match[2].upper()) if match else None
-    size = int(float(match[1]) * unit) if match and unit else 0
+    size = int(float(match[1]) * _UNITS.get(match[2].upper(), 0)) if match else 0
     if size < 1:
         raise InvalidInputError(
-            "A batch_size in words is 'auto' or an amount of memory such as '256 MiB' or '2 GB'; "
+            "batch_size as a string is 'auto' or an amount of memory such as '256 MiB' or '2 GB'; "
             f"received {amount!r}."
         )
     return size
 
 
 def rows_within(amount: str, row_bytes: int) -> int:
-    """Rows to a call so that it stays within an amount of memory, at least one.
+    """Return the number of rows that fit into an amount of memory, at least one.
 
     >>> rows_within("1 MiB", 16 * 1024), rows_within("1 KiB", 16 * 1024)
     (64, 1)
@@ -418,10 +704,10 @@ def rows_within(amount: str, row_bytes: int) -> int:
     return max(1, memory_bytes(amount) // max(1, row_bytes))
 
 
-def working_bytes(*inputs: Any) -> int:
-    """Guess from its inputs what a row takes while a network answers.
+def working_bytes(*inputs: Table) -> int:
+    """Estimate the memory that a network needs per row, from its inputs.
 
-    The guess depends on them alone, so that the same rows always make the same batches.
+    The estimate depends on the inputs only, so the same rows always make the same batches.
 
     >>> working_bytes(np.zeros((5, 3, 32, 32), dtype=np.float32)) == 48 * 3 * 32 * 32 * 4
     True
@@ -430,17 +716,17 @@ def working_bytes(*inputs: Any) -> int:
 
 
 def input_row_bytes(X: Table) -> int:
-    """Bytes of the first row of X, whatever X is.
+    """Return the number of bytes of the first row of X.
 
     >>> input_row_bytes(np.zeros((5, 3))), input_row_bytes(["four", "a longer text"])
     (24, 4)
     """
-    first = take_rows(X, slice(0, 1))
-    shape = getattr(first, "shape", None)
-    if issparse(first) or (shape and not isinstance(getattr(first, "nbytes", None), int)):
-        return 8 * prod(first.shape)
-    if isinstance(first, list | tuple):
-        first = first[0]
-    if isinstance(first, str | bytes):
-        return len(first)
-    return int(getattr(first, "nbytes", 8))
+    row = take_rows(X, slice(0, 1))
+    shape = getattr(row, "shape", None)
+    if issparse(row) or (shape and not isinstance(getattr(row, "nbytes", None), int)):
+        return 8 * prod(row.shape)
+    if isinstance(row, list | tuple):
+        row = row[0]
+    if isinstance(row, str | bytes):
+        return len(row)
+    return int(getattr(row, "nbytes", 8))

@@ -1,4 +1,4 @@
-"""A candidate whose predictions are kept on disk, so that it sees no row twice."""
+"""A candidate whose predictions are stored on disk, and fingerprints of candidates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,18 +19,18 @@ from typing import Any
 
 import numpy as np
 from joblib.hashing import NumpyHasher
-from numpy.typing import NDArray
 
 from localma._optional import optional
-from localma.candidates.answers import Array, OutputNames, Rows, Table, Task
+from localma._types import Array, Integers
 from localma.candidates.base import Candidate, Recipe, joined
 from localma.candidates.column import Column
 from localma.candidates.crossfitted import CrossFitted
-from localma.candidates.infer import as_candidate
+from localma.candidates.outputs import Output, OutputNames, Rows, Table, Task
+from localma.candidates.pool import as_candidate
 from localma.errors import CandidateError, InvalidInputError
 from localma.storage.cache import (
     MAX_BYTES,
-    Found,
+    Folder,
     Shelf,
     checked_max_bytes,
     default_folder,
@@ -40,46 +40,50 @@ from localma.storage.fingerprints import digest
 from localma.storage.row_keys import Keys, row_keys
 from localma.tables.frames import n_rows, take_rows
 
-Places = NDArray[np.intp]
-
 logger = getLogger("localma")
 
-KEEP_SECONDS = 30.0
-"""How much work of a candidate a process that is killed may lose, apart from its last batch."""
+WRITE_SECONDS = 30.0
+"""Time between writes: a process that is killed loses at most so much work and its last batch."""
 
-NO_PART = ("inputs", "cost", "batch_size")
-"""What does not change the predictions of rows as the model sees them."""
+OTHER_OPTIONS = ("inputs", "cost", "batch_size")
+"""Options that do not change the predictions of the rows that the model receives."""
 CODE = (type, FunctionType, BuiltinFunctionType)
+NOT_CACHED = {
+    Column: "contains predictions already, in a column of X",
+    CrossFitted: "is fitted again on every sample",
+}
+"""Kinds of candidates that have nothing to cache, with the reason."""
 
 
 class Cached(Candidate):
-    """A candidate that is asked about each row once; its predictions are kept on disk.
+    """A candidate that predicts each row once, and stores its predictions on disk.
 
-    A row is known again by its content, wherever it stands: the folds of a cross-validation and
-    a frame with one more row ask for what is new only. Predictions are kept as they come, batch
-    by batch, so that work which fails or is interrupted goes on where it stopped.
+    Rows are recognised by their content. In the folds of a cross-validation, or in a frame with one
+    more row, only new rows are predicted. Predictions are stored batch by batch, so that work that
+    fails or is interrupted continues with the next batch.
 
     Parameters
     ----------
-    candidate : whatever `as_candidate` takes: a fitted estimator, a candidate, the path of a
+    candidate : any model that `as_candidate` takes: a fitted estimator, a candidate, the path of a
         model, or a function (with `key`).
-    folder : where; None for $LOCALMA_CACHE, or localma's folder in the user's cache.
-    key : what stands for the model where it has no fingerprint of its own, as a function or an
-        address has none. Choose another one whenever the model changes.
-    max_bytes : what the folder may hold in all, 2 GiB by default; the least recently used
-        predictions make room.
+    folder : the cache; None for $LOCALMA_CACHE, or localma's folder in the user's cache.
+    key : a name for the model, if it has no fingerprint, such as a function or an address. Choose
+        another key whenever the model changes.
+    max_bytes : limit for the whole folder, 2 GiB by default. The least recently used predictions
+        are removed first.
 
     Notes
     -----
-    The model's fingerprint is taken at every call, so that a model that was fitted again is seen
-    as another one; `key` saves that time too. A saved model has the candidate and not its cache.
+    The fingerprint of the model is computed at every call, so that a model that is fitted again
+    counts as another model. `key` also saves this time. A saved model contains the candidate
+    without its cache.
 
     Examples
     --------
     >>> import tempfile
-    >>> asked = []
+    >>> batches = []
     >>> def vendor(X):
-    ...     asked.append(len(X))
+    ...     batches.append(len(X))
     ...     return X[:, 0]
     >>> X = np.array([[1.0], [2.0], [1.0]])
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -88,7 +92,7 @@ class Cached(Candidate):
     ...     candidate.predict(X[1:], "regression").tolist()
     [1.0, 2.0, 1.0]
     [2.0, 1.0]
-    >>> asked
+    >>> batches
     [2]
     """
 
@@ -97,14 +101,14 @@ class Cached(Candidate):
     def __init__(
         self,
         candidate: Any,
-        folder: str | os.PathLike[str] | None = None,
+        folder: Folder = None,
         *,
         key: str | None = None,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         optional("pyarrow", extra="cache")
         self.candidate = _checked(as_candidate(candidate))
-        self.folder = default_folder() if folder is None else Path(os.path.abspath(folder))
+        self.folder = Path(os.path.abspath(default_folder() if folder is None else folder))
         self.key = _checked_key(key)
         self.max_bytes = checked_max_bytes(max_bytes)
         super().__init__(
@@ -113,20 +117,13 @@ class Cached(Candidate):
             cost=self.candidate.cost,
             batch_size=self.candidate.batch_size,
         )
-        self._fingerprint()  # where there is none, it is better said now
+        self._fingerprint()  # to refuse a model without a fingerprint now
 
     @classmethod
-    def all(
-        cls,
-        candidates: Any,
-        folder: str | os.PathLike[str] | None = None,
-        *,
-        max_bytes: int = MAX_BYTES,
-    ) -> Any:
+    def all(cls, candidates: Any, folder: Folder = None, *, max_bytes: int = MAX_BYTES) -> Any:
         """Cache every candidate of a pool: a dict, a list of (name, model) pairs or of models.
 
-        A `Column` costs nothing and a `CrossFitted` is fitted anew each time: these stay as they
-        are, and so does what is `Cached` already, say a function with its key.
+        `Column`, `CrossFitted` and `Cached` candidates stay as they are.
 
         >>> list(Cached.all({"guess": Column("guess")}))
         ['guess']
@@ -135,21 +132,18 @@ class Cached(Candidate):
             return dict(cls.all(list(candidates.items()), folder, max_bytes=max_bytes))
         if not isinstance(candidates, list | tuple):
             raise InvalidInputError(
-                "Cached.all takes what a pool takes, a dict from name to model or a list; received "
+                "Cached.all takes a pool, a dict from name to model or a list; received "
                 f"{type(candidates).__name__}: for one model write Cached(model)."
             )
-        return [
-            (model[0], cls._unless_cheap(model[1], folder, max_bytes))
-            if isinstance(model, tuple) and len(model) == 2
-            else cls._unless_cheap(model, folder, max_bytes)
-            for model in candidates
-        ]
 
-    @classmethod
-    def _unless_cheap(cls, model: Any, folder: Any, max_bytes: int) -> Candidate:
-        if isinstance(model, Cached | Column | CrossFitted):
-            return model
-        return cls(model, folder, max_bytes=max_bytes)
+        def cached(model: Any) -> Any:
+            if isinstance(model, tuple) and len(model) == 2:
+                return model[0], cached(model[1])
+            if isinstance(model, Cached | Column | CrossFitted):
+                return model
+            return cls(model, folder, max_bytes=max_bytes)
+
+        return list(map(cached, candidates))
 
     def predict(
         self,
@@ -160,58 +154,64 @@ class Cached(Candidate):
         rows: Rows | None = None,
         outputs: OutputNames | None = None,
     ) -> Array:
-        """Predict each row of X, asking the candidate about those that are not cached."""
-        name = self.label if name is None else name
+        """Predict each row of X; the candidate predicts only rows that are not cached."""
+        name = name or self.label
         if n_rows(X) == 0 or (task == "classification" and self.classes is None):
-            return self.candidate.predict(X, task, name=name, rows=rows)  # which refuses them
+            return self.candidate.predict(X, task, name=name, rows=rows)  # raises the error
         keys = self._keys(X, name, rows)
         order, new = sorted_keys(keys)
         distinct = order[new]  # one row of each content
-        place = np.empty(len(keys), dtype=np.intp)
-        place[order] = np.cumsum(new) - 1
+        position = np.empty(len(keys), dtype=np.intp)
+        position[order] = np.cumsum(new) - 1
         shelf = self._shelf(task)
-        known = shelf.output_names() if task == "regression" else None
-        # By alphabet, so that whoever writes first writes what others would.
-        kept = OutputNames(known, "its cache", by_alphabet=True)
-        call = _Call(X, task, name, rows, shelf, kept)
-        predictions = self._predict_distinct(call, distinct, keys[distinct])[place]
+        # In alphabetical order, so that every process writes the same order.
+        names = shelf.output_names() if task == "regression" else None
+        call = _Call(X, task, name, rows, shelf, OutputNames(names, "its cache", by_alphabet=True))
+        predictions = self._predict_distinct(call, distinct, keys[distinct])[position]
         if outputs is None:
             return predictions
         return call.in_order_of(outputs, predictions)
 
-    def _predict_distinct(self, call: _Call, at: Places, keys: Keys) -> Array:
-        """Predictions of rows at these places of X (m,), which have these keys (m, 2)."""
-        found = call.shelf.read(keys)
-        missing = np.delete(np.arange(len(keys)), found.places)
-        missing = missing[np.argsort(at[missing])]  # in the order of X
-        parts = [found] if len(found.places) else []
-        if len(missing):
-            parts.append(Found(missing, self._ask(call, at[missing], keys[missing])))
-        outputs = {part.predictions.shape[1:] for part in parts}
-        if len(outputs) > 1:
-            logger.warning(
-                "Candidate %r has another number of outputs than before: its cache is emptied. "
-                "Choose another key= whenever a model changes.",
-                call.name,
-            )
-            call.shelf.clear()
-            call.outputs.names = None
-            return self._predict_distinct(call, at, keys)
-        predictions = np.empty((len(keys), *outputs.pop()))
-        for part in parts:
-            predictions[part.places] = part.predictions
+    def _predict_distinct(self, call: _Call, rows: Integers, keys: Keys) -> Array:
+        """Predictions of these rows of X (m,), which have these keys (m, 2)."""
+        hits = call.shelf.read(keys)
+        missing = np.delete(np.arange(len(keys)), hits.index)
+        missing = missing[np.argsort(rows[missing])]  # in the order of X
+        if not len(missing):
+            return hits.predictions[np.argsort(hits.index)]
+        new = self._predict_missing(call, rows[missing], keys[missing])
+        predictions = np.empty((len(keys), *new.shape[1:]))
+        predictions[missing] = new
+        if len(hits.index):
+            if hits.predictions.shape[1:] != new.shape[1:]:
+                logger.warning(
+                    "Candidate %r has another number of outputs than before: its cache is emptied. "
+                    "Choose another key= whenever a model changes.",
+                    call.name,
+                )
+                call.shelf.clear()
+                call.outputs.names = None
+                return self._predict_distinct(call, rows, keys)
+            predictions[hits.index] = hits.predictions
         return predictions
 
-    def _ask(self, call: _Call, at: Places, keys: Keys) -> Array:
-        """Predictions by the candidate itself of rows at these places of X, kept as they come."""
-        kept = _Kept(call.shelf, keys)
+    def _predict_missing(self, call: _Call, rows: Integers, keys: Keys) -> Array:
+        """Let the candidate predict these rows of X, and store its predictions."""
+        writer = _Writer(call.shelf, keys)
+        batches = self.candidate.in_batches(
+            call.X_at(rows),
+            call.task,
+            name=call.name,
+            rows=call.numbers(rows),
+            outputs=call.outputs,
+        )
         try:
-            for piece in self.candidate.in_batches(**call.part(at), outputs=call.outputs):
+            for batch in batches:
                 call.shelf.note_output_names(call.outputs.names)
-                kept.add(piece)
+                writer.add(batch)
         finally:
-            kept.write()
-        return joined(kept.pieces, call.name)
+            writer.write()
+        return joined(writer.batches, call.name)
 
     def _keys(self, X: Table, name: str, rows: Rows | None) -> Keys:
         try:
@@ -222,58 +222,57 @@ class Cached(Candidate):
     def _shelf(self, task: Task) -> Shelf:
         classes = None if self.classes is None else self.classes.tolist()
         name = digest(f"{self._fingerprint()} {task} {classes!r}")
-        about = {"candidate": self.label, "task": task}
-        return Shelf(self.folder, name, about, self.max_bytes)
+        return Shelf(self.folder, name, {"candidate": self.label, "task": task}, self.max_bytes)
 
     def _fingerprint(self) -> str:
         if self.key is None:
             return candidate_fingerprint(self.candidate)
         return f"key {self.key} {self.candidate._reading()!r}"
 
-    def _answer(self, X: Table, task: Task) -> Any:
+    def _answer(self, X: Table, task: Task) -> Output:
         return self.candidate._answer(X, task)
 
     @property
     def label(self) -> str:
-        """That of the candidate."""
+        """The label of the candidate."""
         return self.candidate.label
 
     @property
     def source(self) -> str | None:
-        """That of the candidate."""
+        """The source of the candidate."""
         return self.candidate.source
 
     def _model_identity(self) -> Hashable:
         return self.candidate._model_identity()
 
     def identity(self) -> Hashable:
-        """That of the candidate: in a pool, cached and not cached are one model twice."""
+        """The identity of the candidate: with and without a cache it is the same model."""
         return self.candidate.identity()
 
     def check_task(self, task: Task, name: str) -> None:
-        """Refuse what the candidate refuses."""
+        """Raise an error if the candidate cannot do the task."""
         self.candidate.check_task(task, name)
 
     def picks_own_columns(self, X: Table) -> bool:
-        """Whether the candidate does."""
+        """Whether the candidate chooses its columns."""
         return self.candidate.picks_own_columns(X)
 
-    def select(self, X: Table) -> Any:
-        """The part of X that the model gets."""
+    def select(self, X: Table) -> Table:
+        """Return the columns of X that the model takes."""
         return self.candidate.select(X)
 
     def uncached(self) -> Candidate:
-        """The candidate itself."""
+        """The candidate without its cache."""
         return self.candidate
 
     def recipe(self) -> Recipe | None:
-        """That of the candidate: where predictions are cached is no part of a model."""
+        """The recipe of the candidate; the cache is not part of a saved model."""
         return self.candidate.recipe()
 
 
 @dataclass(frozen=True)
 class _Call:
-    """One call of `predict`: what it was given, and where, in which order, predictions are kept."""
+    """One call of `predict`: its arguments, and the shelf with the order of its outputs."""
 
     X: Table
     task: Task
@@ -283,7 +282,7 @@ class _Call:
     outputs: OutputNames
 
     def in_order_of(self, outputs: OutputNames, predictions: Array) -> Array:
-        """Bring outputs from the order in which they are kept to the one that is asked for."""
+        """Put outputs from the order of the cache into the requested order."""
         try:
             ordered = outputs.put_in_order(
                 predictions, self.outputs.names, f"candidate {self.name!r}"
@@ -292,168 +291,166 @@ class _Call:
             raise CandidateError(str(error), candidate=self.name) from error
         return np.asarray(ordered)
 
-    def part(self, at: Places) -> dict[str, Any]:
-        """The same call for the rows at these places of X (m,)."""
-        if len(at) == n_rows(self.X):
-            return {"X": self.X, "task": self.task, "name": self.name, "rows": self.rows}
-        rows = at if self.rows is None else np.asarray(self.rows)[at]
-        return {"X": take_rows(self.X, at), "task": self.task, "name": self.name, "rows": rows}
+    def X_at(self, rows: Integers) -> Table:
+        """Return these rows of X (m,)."""
+        if len(rows) == n_rows(self.X):
+            return self.X
+        selected: Table = take_rows(self.X, rows)
+        return selected
+
+    def numbers(self, rows: Integers) -> Rows | None:
+        """Return the numbers of these rows (m,) in error messages."""
+        if len(rows) == n_rows(self.X):
+            return self.rows
+        if self.rows is None:
+            return rows
+        return np.asarray(self.rows)[rows]
 
 
-class _Kept:
-    """Predictions of batches, written to a shelf every half minute and at the end."""
+class _Writer:
+    """Writes the predictions of batches to a shelf every half minute and at the end."""
 
     def __init__(self, shelf: Shelf, keys: Keys) -> None:
         self.shelf, self.keys = shelf, keys
-        self.pieces: list[Array] = []
-        self.waiting: list[Array] = []
-        self.written, self.last = 0, monotonic()
+        self.batches: list[Array] = []
+        self.n_written, self.last_write = 0, monotonic()
 
-    def add(self, piece: Array) -> None:
-        self.pieces.append(piece)
-        self.waiting.append(piece)
-        if monotonic() - self.last >= KEEP_SECONDS:
+    def add(self, batch: Array) -> None:
+        self.batches.append(batch)
+        if monotonic() - self.last_write >= WRITE_SECONDS:
             self.write()
 
     def write(self) -> None:
-        # Batches that differ in their outputs are refused where they are joined.
-        if len({piece.shape[1:] for piece in self.waiting}) == 1:
-            predictions = np.concatenate(self.waiting)
-            stop = self.written + len(predictions)
-            self.shelf.write(self.keys[self.written : stop], predictions)
-            self.written = stop
-        self.waiting, self.last = [], monotonic()
+        waiting = self.batches[self.n_written :]
+        n = sum(map(len, waiting))
+        keys, self.keys = self.keys[:n], self.keys[n:]
+        # `joined` refuses batches with different numbers of outputs.
+        if len({batch.shape[1:] for batch in waiting}) == 1:
+            self.shelf.write(keys, np.concatenate(waiting))
+        self.n_written, self.last_write = len(self.batches), monotonic()
 
 
 def _checked(candidate: Candidate) -> Candidate:
-    if isinstance(candidate, Cached | Column | CrossFitted):
-        reason = {
-            Cached: "is cached already",
-            Column: "holds predictions already, in a column of X",
-            CrossFitted: "is fitted anew on every sample",
-        }[type(candidate)]
-        raise InvalidInputError(
-            f"Cached takes a trained model, and {candidate!r} {reason}: pass it as it is."
-        )
+    for kind, reason in {Cached: "is cached already", **NOT_CACHED}.items():
+        if isinstance(candidate, kind):
+            raise InvalidInputError(
+                f"Cached takes a trained model, but {candidate!r} {reason}: pass it without Cached."
+            )
     return candidate
 
 
-def _checked_key(key: Any) -> str | None:
+def _checked_key(key: str | None) -> str | None:
     if key is not None and (not isinstance(key, str) or not key):
         raise InvalidInputError(
-            f"key must be a string that stands for the model, such as 'vendor 2024-05'; received "
+            f"key must be a string that names the model, such as 'vendor 2024-05'; received "
             f"{key!r}."
         )
     return key
 
 
-# Fingerprints: equal only for candidates that predict the same for the same rows.
+# Fingerprints: equal only for candidates with equal predictions for equal rows.
 #
-# A model in a file has that of its content and options. A model in memory has that of all it holds,
-# as long as its code comes from installed packages, whose versions count. Other code can change
-# while its name stays, so such models need a key from the user.
+# The fingerprint of a model in a file covers its content and options. That of a model in memory
+# covers its whole state, if its code comes from installed packages, and their versions. Other code
+# can change while its name stays the same, so such models need a key from the user.
 
 
 def candidate_fingerprint(candidate: Candidate) -> str:
-    """Fingerprint of the model and of the options that its predictions depend on: 32 characters.
+    """Compute a fingerprint of the model and of the options that change its predictions.
 
-    >>> from localma.candidates.infer import as_candidate
+    >>> from localma.candidates.pool import as_candidate
     >>> from sklearn.linear_model import LinearRegression
-    >>> one, other = (LinearRegression().fit([[0.0], [1.0]], [0.0, slope]) for slope in (1.0, 2.0))
-    >>> same = as_candidate(one, inputs=[0], cost=3.0)
-    >>> candidate_fingerprint(as_candidate(one)) == candidate_fingerprint(same)
+    >>> flat, steep = (LinearRegression().fit([[0.0], [1.0]], [0.0, y]) for y in (1.0, 2.0))
+    >>> same = as_candidate(flat, inputs=[0], cost=3.0)
+    >>> candidate_fingerprint(as_candidate(flat)) == candidate_fingerprint(same)
     True
-    >>> candidate_fingerprint(as_candidate(one)) == candidate_fingerprint(as_candidate(other))
+    >>> candidate_fingerprint(as_candidate(flat)) == candidate_fingerprint(as_candidate(steep))
     False
     """
-    recipe = _recipe_of_model(candidate)
-    if recipe is not None and "sha256" in recipe:
-        left_out = (*NO_PART, *candidate.paths)
-        stated = {name: value for name, value in recipe.items() if name not in left_out}
-        # A recipe has the name of such a function, and not what it does.
-        prepares = _fingerprint_in_memory(getattr(candidate, "preprocess", None), candidate)
-        return digest(f"{json.dumps(stated, sort_keys=True)} {prepares}")
-    if candidate.kind == "http":
-        raise _needs_key(candidate, "the model behind an address can change while it stays")
-    held = {name: value for name, value in vars(candidate).items() if name not in NO_PART}
-    return digest(f"{candidate.kind} {_fingerprint_in_memory(held, candidate)}")
-
-
-def _recipe_of_model(candidate: Candidate) -> dict[str, Any] | None:
-    """Its recipe with no regard to the inputs, which may be a function that has no name."""
     bare = copy(candidate)
-    bare.inputs = None
-    return bare.recipe()
+    bare.inputs = None  # they may be a function without a name
+    recipe = bare.recipe()
+    if recipe is not None and hasattr(recipe, "sha256"):
+        ignored = (*OTHER_OPTIONS, "path")
+        options = {name: value for name, value in recipe.to_json().items() if name not in ignored}
+        # The recipe only has the name of this function.
+        preprocess = _fingerprint_in_memory(getattr(candidate, "preprocess", None), candidate)
+        return digest(f"{json.dumps(options, sort_keys=True)} {preprocess}")
+    if candidate.kind == "http":
+        raise _needs_key(candidate, "the model behind an address can change")
+    state = {name: value for name, value in vars(candidate).items() if name not in OTHER_OPTIONS}
+    return digest(f"{candidate.kind} {_fingerprint_in_memory(state, candidate)}")
 
 
-def _fingerprint_in_memory(held: Any, candidate: Candidate) -> str:
+def _fingerprint_in_memory(state: object, candidate: Candidate) -> str:
     code = _CodeReader()
     try:
-        code.dump(held)
-        content = _ContentHasher("md5").hash(held)
-    except _StrangeCodeError as error:
+        code.dump(state)
+        content = _ContentHasher("md5").hash(state)
+    except _UnknownCodeError as error:
         raise _needs_key(
-            candidate, f"the code of {error} can change while its name stays"
+            candidate, f"the code of {error} can change while its name stays the same"
         ) from None
     except Exception as error:
         raise _needs_key(
-            candidate, f"it cannot be read as a whole ({type(error).__name__}: {error})"
+            candidate, f"it cannot be read completely ({type(error).__name__}: {error})"
         ) from error
     return f"{content} {sorted(code.versions)}"
 
 
 def _needs_key(candidate: Candidate, reason: str) -> InvalidInputError:
     return InvalidInputError(
-        f"Predictions are cached under a fingerprint of the model, and {candidate!r} has none: "
-        f"{reason}. Pass a key of your own, and another one whenever the model changes: "
+        f"Predictions are cached under a fingerprint of the model, but {candidate!r} has none: "
+        f"{reason}. Pass your own key, and another one whenever the model changes: "
         "Cached(model, key='vendor 2024-05')."
     )
 
 
-class _StrangeCodeError(Exception):
-    """Code that no installed package of a known version holds."""
+class _UnknownCodeError(Exception):
+    """Code that does not come from an installed package."""
 
 
 class _ContentHasher(NumpyHasher):
-    """joblib's hash of all that an object holds, where tensors count by their numbers."""
+    """joblib's hash of the whole state of an object, with tensors by their numbers."""
 
     def save(self, value: Any) -> None:
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):
             # Pickled tensors hold addresses in memory, which differ from process to process.
             plain = value.detach().cpu()
-            plain = plain.float() if plain.dtype == torch.bfloat16 else plain
+            if plain.dtype == torch.bfloat16:  # which NumPy does not have
+                plain = plain.float()
             value = ("tensor", str(value.dtype), plain.numpy())
         super().save(value)
 
 
 class _CodeReader(pickle.Pickler):
-    """Walk through all that an object holds, as pickling does, and note where its code is from."""
+    """Goes through the whole state of an object, as pickling does, and notes its packages."""
 
     def __init__(self) -> None:
-        super().__init__(_Nowhere(), protocol=5, buffer_callback=lambda buffer: None)
+        super().__init__(_NullFile(), protocol=5, buffer_callback=lambda buffer: None)
         self.versions: set[str] = set()
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, CODE):
             module = getattr(value, "__module__", None) or "builtins"
-            found = _version(module.partition(".")[0])
-            if found is None:
-                raise _StrangeCodeError(f"{module}.{value.__qualname__}")
-            self.versions.add(found)
+            package_version = _version(module.partition(".")[0])
+            if package_version is None:
+                raise _UnknownCodeError(f"{module}.{value.__qualname__}")
+            self.versions.add(package_version)
         return NotImplemented
 
 
-class _Nowhere:
-    """A file that keeps nothing."""
+class _NullFile:
+    """A file that stores nothing."""
 
-    def write(self, content: Any) -> int:
+    def write(self, content: Sequence[int]) -> int:
         return len(content)
 
 
 @lru_cache(maxsize=256)
 def _version(package: str) -> str | None:
-    """Name and version of what holds a top-level package; None for code that is being written."""
+    """Name and version of the distribution of a package; None for code under development."""
     if package in sys.stdlib_module_names and package != "__main__":
         return f"python {sys.version_info.major}.{sys.version_info.minor}"
     if package == "localma":
@@ -464,13 +461,11 @@ def _version(package: str) -> str | None:
     return None
 
 
-@lru_cache(maxsize=1)
-def _distributions() -> dict[str, list[str]]:
-    return dict(packages_distributions())
+_distributions = lru_cache(maxsize=1)(packages_distributions)
 
 
 def _is_editable(name: str) -> bool:
-    """Whether a package is installed as a link to a folder where somebody works on it."""
+    """Whether a package is installed as a link to a folder with its source."""
     try:
         origin = distribution(name).read_text("direct_url.json")
     except PackageNotFoundError:

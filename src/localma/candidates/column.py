@@ -1,29 +1,56 @@
-"""Columns of X that already hold predictions."""
+"""Columns of X that contain predictions."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar
 
 import numpy as np
 
-from localma.candidates.answers import Classes, Table, Task, check_saved_labels
-from localma.candidates.base import Candidate, FieldTypes, Recipe
+from localma._types import AnyArray
+from localma.candidates.base import Candidate, Recipe
+from localma.candidates.outputs import (
+    Classes,
+    Label,
+    Labels,
+    Output,
+    Table,
+    Task,
+    check_saved_labels,
+)
 from localma.errors import InvalidInputError
 from localma.tables.frames import (
     ColumnKey,
+    checked_columns,
     column_names,
     column_values,
     missing_column,
 )
 
 
-class Column(Candidate):
-    """A column of X, or several, that already hold a model's predictions.
+@dataclass(frozen=True, kw_only=True)
+class ColumnRecipe(Recipe):
+    """The columns and their classes."""
 
-    The gate and the other candidates do not see these columns, and everything that slices X
-    slices them with it.
+    kind = "column"
+    needs_trust = False
+    columns: list[ColumnKey]
+    classes: list[Label] | None
+    cost: float
+
+    def make(self) -> Column:
+        """Rebuild it. This runs no code of the recipe."""
+        if self.classes is not None:
+            check_saved_labels(self.classes)
+        return Column(**self.options())
+
+
+class Column(Candidate):
+    """One or more columns of X that contain the predictions of a model.
+
+    The gate and the other candidates do not get these columns. They stay aligned with X when X is
+    split or sampled.
 
     Parameters
     ----------
@@ -45,16 +72,11 @@ class Column(Candidate):
     """
 
     kind = "column"
-    needs_trust = False
-    fields: ClassVar[FieldTypes] = {
-        "columns": (list,),
-        "classes": (list, type(None)),
-        "cost": (int, float),
-    }
+    recipe_type = ColumnRecipe
 
     def __init__(
         self,
-        columns: ColumnKey | Sequence[ColumnKey] | Mapping[Any, ColumnKey],
+        columns: ColumnKey | Sequence[ColumnKey] | Mapping[Label, ColumnKey],
         *,
         classes: Classes | None = None,
         cost: float = 1.0,
@@ -65,47 +87,43 @@ class Column(Candidate):
                     "A Column that maps class labels to columns takes no classes=; "
                     f"received classes={classes!r}."
                 )
-            labels: list[Any] = list(columns)
-            columns, classes = list(columns.values()), labels
+            classes, columns = list(columns), list(columns.values())
         self.columns = _checked_columns(columns)
         super().__init__(classes=classes, cost=cost)
         self.is_glob = len(self.columns) == 1 and _has_wildcard(self.columns[0])
         _check_classes(self.columns, self.classes)
 
-    def _answer(self, X: Table, task: Task) -> Any:
+    def _answer(self, X: Table, task: Task) -> Output:
         if self.is_glob and self.columns[0] not in (column_names(X) or ()):
             raise InvalidInputError(
                 f"Column({self.columns[0]!r}) is a glob, which stands for one candidate per "
                 "matching column; expand the pool on X first."
             )
         values = [_numbers(column_values(X, column)) for column in self.columns]
-        return values[0] if len(values) == 1 else np.column_stack(values)
+        if len(values) == 1:
+            return values[0]
+        return np.column_stack(values)
 
     @property
     def label(self) -> str:
         """The names of the columns, joined."""
-        parts = [c if isinstance(c, str) else f"column_{c}" for c in self.columns]
-        return "+".join(parts)
+        return "+".join(f"column_{c}" if isinstance(c, int) else c for c in self.columns)
 
     def _model_identity(self) -> Hashable:
         return tuple(self.columns)
 
     def check_task(self, task: Task, name: str) -> None:
-        """Refuse classification without classes, and regression with them."""
-        if task == "classification" and self.classes is None:
-            raise InvalidInputError(
-                f"Candidate {name!r} is a column of probabilities that does not state its "
-                "classes: write Column('p_yes', classes=['no', 'yes']) for the probability of "
-                "the second, or Column({'no': 'p_no', 'yes': 'p_yes'})."
-            )
-        if task == "regression" and self.classes is not None:
-            raise InvalidInputError(
-                f"Candidate {name!r} states classes {self.classes.tolist()!r}, which a regression "
-                "does not have: leave out classes=, or use LocalMAClassifier."
-            )
+        """Raise an error for a classification without classes, or a regression with classes."""
+        self._check_classes(
+            task,
+            name,
+            "is a column of probabilities that does not state its classes: write "
+            "Column('p_yes', classes=['no', 'yes']) for the probability of the second, or "
+            "Column({'no': 'p_no', 'yes': 'p_yes'}).",
+        )
 
     def expand(self, name: str, X: Table) -> list[tuple[str, Candidate]]:
-        """One candidate per column of X that the glob matches, under the column's name."""
+        """Return one candidate per column of X that the glob matches, with the column's name."""
         if not self.is_glob:
             return [(name, self)]
         pattern, names = str(self.columns[0]), column_names(X)
@@ -114,53 +132,40 @@ class Column(Candidate):
                 f"Column({pattern!r}) is a glob over column names, and a {type(X).__name__} has "
                 "none: pass a data frame, or state columns by position."
             )
-        if pattern in names:  # a column whose name happens to hold a bracket or a star
+        if pattern in names:  # the name of a column contains a bracket or a star
             return [(name, self)]
-        found = [n for n in names if isinstance(n, str) and fnmatchcase(n, pattern)]
-        if not found:
+        matches = [n for n in names if isinstance(n, str) and fnmatchcase(n, pattern)]
+        if not matches:
             raise missing_column(pattern, names)
-        return [(n, Column(n, classes=self.classes, cost=self.cost)) for n in found]
+        return [(n, Column(n, classes=self.classes, cost=self.cost)) for n in matches]
+
+    def prediction_columns(self) -> Sequence[ColumnKey]:
+        """Return the columns."""
+        return self.columns
 
     def picks_own_columns(self, X: Table) -> bool:
-        """Always: these are the prediction columns themselves."""
+        """Return True: it takes prediction columns."""
         return True
 
-    def recipe(self) -> Recipe:
-        """The columns and their classes."""
-        return {
-            "kind": self.kind,
-            "columns": list(self.columns),
-            "classes": None if self.classes is None else self.classes.tolist(),
-            "cost": self.cost,
-        }
 
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> Column:
-        """Rebuild it; no code of anybody's runs."""
-        if recipe["classes"] is not None:
-            check_saved_labels(recipe["classes"])
-        return cls(recipe["columns"], classes=recipe["classes"], cost=recipe["cost"])
-
-
-def _checked_columns(columns: Any) -> list[ColumnKey]:
-    one = isinstance(columns, str | int | np.integer)
-    listed = [columns] if one else list(columns) if isinstance(columns, list | tuple) else []
-    valid = [isinstance(c, str | int | np.integer) and not isinstance(c, bool) for c in listed]
-    if not listed or not all(valid):
+def _checked_columns(columns: ColumnKey | Sequence[ColumnKey]) -> list[ColumnKey]:
+    keys = list(columns) if isinstance(columns, list | tuple) else [columns]
+    valid = [isinstance(key, str | int | np.integer) and not isinstance(key, bool) for key in keys]
+    if not keys or not all(valid):
         raise InvalidInputError(
             "Column takes a column name, an integer position, a glob, a list of them or a "
             f"mapping from class label to column; received {columns!r}."
         )
-    if len(set(listed)) < len(listed):
+    if len(set(keys)) < len(keys):
         raise InvalidInputError(f"Column takes each column once; received {columns!r}.")
-    return [c if isinstance(c, str) else int(c) for c in listed]
+    return checked_columns(keys, "columns")
 
 
 def _has_wildcard(column: ColumnKey) -> bool:
     return isinstance(column, str) and any(character in column for character in "*?[")
 
 
-def _check_classes(columns: Sequence[ColumnKey], classes: Any) -> None:
+def _check_classes(columns: Sequence[ColumnKey], classes: Labels | None) -> None:
     if classes is None or len(columns) == len(classes) or (len(columns), len(classes)) == (1, 2):
         return
     raise InvalidInputError(
@@ -169,8 +174,8 @@ def _check_classes(columns: Sequence[ColumnKey], classes: Any) -> None:
     )
 
 
-def _numbers(values: Any) -> Any:
-    """Read numbers out of a column of an array that also holds strings."""
+def _numbers(values: AnyArray) -> AnyArray:
+    """Convert a column to numbers if possible: an array that also holds strings has objects."""
     if values.dtype.kind != "O":
         return values
     try:

@@ -1,60 +1,72 @@
-"""A model of one's own, fitted out of fold on the very sample that the gate learns from."""
+"""A model that is fitted out of fold on the sample that the gate learns from."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any, NoReturn
+from collections.abc import Hashable, Iterable
+from typing import NoReturn, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn import get_config
-from sklearn.base import clone, is_classifier
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import BaseCrossValidator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
 
-from localma.candidates.answers import Array, OutputNames, Table, Task, align, places_of
+from localma._types import AnyArray, Integers, RandomState, RowMask
 from localma.candidates.base import Candidate, Inputs
 from localma.candidates.estimator import EstimatorCandidate, has_sklearn_tags, refuse_classifier
+from localma.candidates.outputs import Array, Output, OutputNames, Table, Task, align
 from localma.errors import CandidateError, InvalidInputError
 from localma.folds import make_folds
 from localma.tables.frames import n_rows, take_rows
 
-Covered = NDArray[np.bool_]
+Folds: TypeAlias = int | BaseCrossValidator | Iterable[tuple[Integers, Integers]] | None
+"""A number of folds, a splitter of scikit-learn, or pairs of training and test rows."""
 
 
 class CrossFitted(Candidate):
-    """An unfitted estimator, to be fitted on the sample itself.
+    """An unfitted estimator, which is fitted on the sample itself.
 
-    A gate that saw predictions of rows the model was fitted on would trust it too far. So the
-    gate learns from out-of-fold predictions, and new rows are predicted by the model fitted on
-    all rows. It is the one candidate whose estimator is cloned; yours stays unfitted.
+    If the gate saw predictions of rows that the model was fitted on, it would trust the model too
+    much. So the gate learns from out-of-fold predictions, and new rows are predicted by the model
+    fitted on all rows. This is the only kind of candidate that is cloned; your estimator stays
+    unfitted.
 
     Parameters
     ----------
     estimator : an unfitted scikit-learn estimator or pipeline.
-    cv : folds of its own (an integer or any splitter); None takes those of the whole model.
-        An integer means what it means there: shuffled folds, stratified by label for
-        classification, by whole groups where `groups` are given.
+    cv : folds for this candidate (an integer or any splitter); None uses those of the whole model.
+        An integer means the same as there: shuffled folds, stratified by label for
+        classification, and by whole groups if you pass `groups`.
     inputs : columns or a function of X; None takes all but the prediction columns.
     cost : a number to record, such as the price of a call. The summary and the report show it;
         it changes neither weights nor predictions.
 
     Notes
     -----
-    Sample weights reach the estimator if its `fit` has a parameter `sample_weight`; in a
-    pipeline, if the last step's has (with scikit-learn's metadata routing on: if some step
-    requests them). Others are fitted without, and their weights enter the gate alone.
+    The estimator gets the sample weights if its `fit` has a parameter `sample_weight`. In a
+    pipeline, the last step must have it; with scikit-learn's metadata routing, some step must
+    request it. Other estimators are fitted without weights, and only the gate uses them.
 
-    A row that no fold tests (TimeSeriesSplit's first rows) has no out-of-fold prediction; one
-    that several folds test (RepeatedKFold) has their mean.
+    A row that no fold tests, such as the first rows of TimeSeriesSplit, has no out-of-fold
+    prediction. A row that several folds test, as with RepeatedKFold, has their mean.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LinearRegression
+    >>> X, y = np.arange(6.0)[:, None], np.arange(6.0)
+    >>> line = CrossFitted(LinearRegression(), cv=3)
+    >>> candidate, predictions, covered = line.fit_out_of_fold(X, y, task="regression")
+    >>> predictions.round(6).tolist(), bool(covered.all())
+    ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], True)
     """
 
     kind = "crossfitted"
 
     def __init__(
-        self, estimator: Any, cv: Any = None, inputs: Inputs = None, cost: float = 1.0
+        self, estimator: BaseEstimator, cv: Folds = None, inputs: Inputs = None, cost: float = 1.0
     ) -> None:
         super().__init__(inputs=inputs, cost=cost)
         _check_can_be_fitted(estimator)
@@ -73,38 +85,38 @@ class CrossFitted(Candidate):
         return id(self.estimator)
 
     def check_task(self, task: Task, name: str) -> None:
-        """Refuse a classifier for regression, and anything else for classification."""
+        """Raise an error for a regression with a classifier, or a classification without one."""
         if task == "regression":
             refuse_classifier(self.estimator, name)
         elif has_sklearn_tags(self.estimator) and not is_classifier(self.estimator):
             raise InvalidInputError(
-                f"Candidate {name!r} ({type(self.estimator).__name__}) is no classifier, and "
-                "this is a classification: pass a classifier, or use LocalMARegressor."
+                f"Candidate {name!r} ({type(self.estimator).__name__}) is not a classifier, "
+                "and this is a classification: pass a classifier, or use LocalMARegressor."
             )
 
     def fit_out_of_fold(
         self,
         X: Table,
-        y: Any,
+        y: Output,
         *,
         task: Task,
-        cv: Any = None,
-        sample_weight: Any = None,
-        groups: Any = None,
-        random_state: Any = None,
+        cv: Folds = None,
+        sample_weight: Output | None = None,
+        groups: Output | None = None,
+        random_state: RandomState = None,
         name: str | None = None,
         outputs: OutputNames | None = None,
-    ) -> tuple[EstimatorCandidate, Array, Covered]:
-        """Fit on all rows, and predict each row by a fit that did not see it.
+    ) -> tuple[EstimatorCandidate, Array, RowMask]:
+        """Fit on all rows, and predict each row with a fit that did not include it.
 
         Parameters
         ----------
         X : n rows; y : (n,) or (n, K).
         task : "regression" or "classification".
-        cv : the folds, where the candidate has none of its own.
+        cv : the folds, if the candidate has no `cv`.
         sample_weight : (n,) or None; groups : (n,) for splitters that need them, or None.
-        random_state : seeds those `random_state` parameters of the estimator that are None.
-        name : what errors call the candidate; its own label if None.
+        random_state : seeds the `random_state` parameters of the estimator that are None.
+        name : name of the candidate in error messages; its label if None.
         outputs : the order of several outputs, as in `predict`.
 
         Returns
@@ -117,54 +129,59 @@ class CrossFitted(Candidate):
         covered : (n,) bool
             The rows that some fold tests.
         """
-        name = self.label if name is None else name
-        outputs = OutputNames() if outputs is None else outputs
+        name = name or self.label
+        outputs = outputs or OutputNames()
+        if self.cv is not None:
+            cv = self.cv
         y = np.asarray(y)
+        weights = None if sample_weight is None else np.asarray(sample_weight)
         inputs = self.select(X)
-        fresh = _seeded(self.estimator, random_state)
+        estimator = _seeded(self.estimator, random_state)
         folds = make_folds(
-            cv if self.cv is None else self.cv,
-            y,
-            groups,
-            classification=task == "classification",
-            random_state=random_state,
+            cv, y, groups, classification=task == "classification", random_state=random_state
         )
-        full = self._fitted(fresh, inputs, y, sample_weight, name, "all rows")
-        candidate = EstimatorCandidate(full, inputs=self.inputs, cost=self.cost)
-        parts = []
+        if not folds:
+            raise InvalidInputError(f"cv must give at least one fold; {cv!r} gave none.")
+        model = _fitted(estimator, inputs, y, weights, name, "all rows")
+        candidate = EstimatorCandidate(model, inputs=self.inputs, cost=self.cost)
+        tested = []
         for fold, (train, test) in enumerate(folds):
-            weight = None if sample_weight is None else np.asarray(sample_weight)[train]
-            model = self._fitted(
-                clone(fresh), take_rows(inputs, train), y[train], weight, name, f"fold {fold}"
-            )
-            seen = take_rows(inputs, test)
-            parts.append((test, _predict_fold(model, candidate, seen, task, name, outputs)))
-        if not parts:
-            raise InvalidInputError(
-                f"cv must give at least one fold; {(cv if self.cv is None else self.cv)!r} gave "
-                "none."
-            )
-        predictions, covered = _mean_of_parts(parts, n_rows(inputs))
-        return candidate, predictions, covered
-
-    def _fitted(
-        self, estimator: Any, X: Table, y: Any, sample_weight: Any, name: str, where: str
-    ) -> Any:
-        argument = None if sample_weight is None else weight_argument(estimator)
-        weights = {} if argument is None else {argument: sample_weight}
-        try:
-            return estimator.fit(X, y, **weights)
-        except Exception as error:
-            raise CandidateError(
-                f"Candidate {name!r} raised {type(error).__name__} when fitted on {where} "
-                f"({n_rows(X)} rows): {error}. A CrossFitted estimator must fit on every "
-                "training fold: correct it, or give it other folds with cv=.",
-                candidate=name,
-            ) from error
+            X_train, w_train = take_rows(inputs, train), None if weights is None else weights[train]
+            model = _fitted(clone(estimator), X_train, y[train], w_train, name, f"fold {fold}")
+            predictor = EstimatorCandidate(model)
+            values = predictor.predict(take_rows(inputs, test), task, name=name, outputs=outputs)
+            if predictor.classes is not None and candidate.classes is not None:
+                # A class that is not among the training rows of the fold has probability zero.
+                values = align(values, predictor.classes, candidate.classes)
+            tested.append((test, values))
+        return candidate, *_mean_over_folds(tested, n_rows(inputs))
 
 
-def weight_argument(estimator: Any) -> str | None:
-    """Name under which an estimator's `fit` takes sample weights; None if it takes none.
+def _fitted(
+    estimator: BaseEstimator,
+    X: Table,
+    y: AnyArray,
+    sample_weight: AnyArray | None,
+    name: str,
+    where: str,
+) -> BaseEstimator:
+    weights = {}
+    argument = weight_argument(estimator)
+    if sample_weight is not None and argument is not None:
+        weights[argument] = sample_weight
+    try:
+        return estimator.fit(X, y, **weights)
+    except Exception as error:
+        raise CandidateError(
+            f"Candidate {name!r} raised {type(error).__name__} when fitted on {where} "
+            f"({n_rows(X)} rows): {error}. A CrossFitted estimator must fit on every "
+            "training fold: correct it, or give it other folds with cv=.",
+            candidate=name,
+        ) from error
+
+
+def weight_argument(estimator: BaseEstimator) -> str | None:
+    """Return the name of the sample weights in an estimator's `fit`; None if it takes none.
 
     >>> from sklearn.linear_model import LinearRegression
     >>> weight_argument(Pipeline([("line", LinearRegression())]))
@@ -173,44 +190,22 @@ def weight_argument(estimator: Any) -> str | None:
     if has_fit_parameter(estimator, "sample_weight"):
         return "sample_weight"
     if get_config()["enable_metadata_routing"]:
-        return "sample_weight" if _requests_weight(estimator) else None
+        routed = hasattr(estimator, "get_metadata_routing") and (
+            estimator.get_metadata_routing().consumes("fit", ["sample_weight"])
+        )
+        return "sample_weight" if routed else None
     if not isinstance(estimator, Pipeline):
         return None
-    step, last = estimator.steps[-1]
-    inner = None if isinstance(last, str) or last is None else weight_argument(last)
-    return None if inner is None else f"{step}__{inner}"
+    name, step = estimator.steps[-1]
+    argument = None if step is None or isinstance(step, str) else weight_argument(step)
+    return argument and f"{name}__{argument}"
 
 
-def _requests_weight(estimator: Any) -> bool:
-    if not hasattr(estimator, "get_metadata_routing"):
-        return False
-    return bool(estimator.get_metadata_routing().consumes("fit", ["sample_weight"]))
-
-
-def _predict_fold(
-    model: Any,
-    candidate: EstimatorCandidate,
-    X: Table,
-    task: Task,
-    name: str,
-    outputs: OutputNames,
-) -> Array:
-    fold = EstimatorCandidate(model)
-    predictions = fold.predict(X, task, name=name, outputs=outputs)
-    if task == "regression":
-        return predictions
-    assert fold.classes is not None
-    assert candidate.classes is not None
-    # A class that the fold's training rows lack has probability zero there.
-    places = places_of(fold.classes, candidate.classes)
-    return align(predictions, places, len(candidate.classes))
-
-
-def _mean_of_parts(parts: list[tuple[NDArray[np.intp], Array]], n: int) -> tuple[Array, Covered]:
-    """Mean over the folds that test a row, NaN where none does: (n,) or (n, K), and (n,)."""
-    total = np.zeros((n, *parts[0][1].shape[1:]))
+def _mean_over_folds(tested: list[tuple[Integers, Array]], n: int) -> tuple[Array, RowMask]:
+    """Average over the folds that test a row, NaN if none does: (n,) or (n, K), and (n,)."""
+    total = np.zeros((n, *tested[0][1].shape[1:]))
     count = np.zeros(n)
-    for rows, values in parts:
+    for rows, values in tested:
         np.add.at(total, rows, values)
         np.add.at(count, rows, 1.0)
     covered = count > 0
@@ -219,30 +214,32 @@ def _mean_of_parts(parts: list[tuple[NDArray[np.intp], Array]], n: int) -> tuple
     return total / count.reshape(n, *[1] * (total.ndim - 1)), covered
 
 
-def _seeded(estimator: Any, random_state: Any) -> Any:
-    """Clone the estimator, and seed those of its random states that are None."""
-    fresh = clone(estimator)
+def _seeded(estimator: BaseEstimator, random_state: RandomState) -> BaseEstimator:
+    """Clone the estimator, and seed its random states that are None."""
+    duplicate = clone(estimator)
     if random_state is None:
-        return fresh
+        return duplicate
     random = check_random_state(random_state)
     seeds = {
         key: int(random.randint(np.iinfo(np.int32).max))
-        for key, value in sorted(fresh.get_params(deep=True).items())
+        for key, value in sorted(duplicate.get_params(deep=True).items())
         if value is None and (key == "random_state" or key.endswith("__random_state"))
     }
-    return fresh.set_params(**seeds)
+    return duplicate.set_params(**seeds)
 
 
-def _check_can_be_fitted(estimator: Any) -> None:
+def _check_can_be_fitted(estimator: BaseEstimator) -> None:
     if isinstance(estimator, FrozenEstimator):
         raise InvalidInputError(
-            "CrossFitted fits its estimator anew in every fold, and a FrozenEstimator is never "
+            "CrossFitted fits its estimator in every fold, and a FrozenEstimator is never "
             "refitted: pass the FrozenEstimator itself as the candidate."
         )
-    needed = ("fit", "predict", "get_params")
-    if isinstance(estimator, type) or not all(hasattr(estimator, part) for part in needed):
-        received = estimator.__name__ if isinstance(estimator, type) else repr(estimator)
-        raise InvalidInputError(
-            "CrossFitted takes an instance of a scikit-learn estimator, with fit, predict and "
-            f"get_params; received {received}."
-        )
+    received = repr(estimator)
+    if isinstance(estimator, type):
+        received = estimator.__name__
+    elif all(hasattr(estimator, method) for method in ("fit", "predict", "get_params")):
+        return
+    raise InvalidInputError(
+        "CrossFitted takes an instance of a scikit-learn estimator, with fit, predict and "
+        f"get_params; received {received}."
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from sklearn.base import BaseEstimator, is_classifier
@@ -11,25 +11,32 @@ from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from localma.candidates.answers import Array, Classes, Labels, Table, Task, as_labels
 from localma.candidates.base import BatchSize, Candidate, Inputs
+from localma.candidates.outputs import Array, Classes, Labels, Output, Table, Task, as_labels
 from localma.errors import InvalidInputError
 from localma.tables.frames import column_names, pick_columns
 
 
-class EstimatorCandidate(Candidate):
-    """Anything fitted that has `predict`: never cloned, never refitted.
+class FittedModel(Protocol):
+    """A fitted estimator of scikit-learn or of any other library."""
 
-    Regression calls `predict`. Classification calls `predict_proba`; a classifier that has none
-    gives its predicted label probability one. A model with neither `predict_proba` nor `classes_`,
+    def predict(self, X: Any, /) -> Any:
+        """Predict each row of X, in whatever form the library uses."""
+
+
+class EstimatorCandidate(Candidate):
+    """A fitted model with a `predict` method. It is never cloned and never refitted.
+
+    Regression calls `predict`. Classification calls `predict_proba`; for a classifier without it,
+    the predicted label gets probability one. A model with neither `predict_proba` nor `classes_`,
     such as a Booster of LightGBM or a fitted Logit of statsmodels, may return probabilities from
-    `predict`, if you state `classes`. A data frame is cut to the columns that the
-    estimator was fitted on (`feature_names_in_`), in that order and as the same kind of frame.
+    `predict`, if you state `classes`. If X is a data frame, the estimator gets the columns that it
+    was fitted on (`feature_names_in_`), in that order and as the same kind of frame.
 
     Parameters
     ----------
-    model : the fitted estimator, kept as it is.
-    classes : labels to use in place of the model's own `classes_`, in the same order.
+    model : the fitted estimator. It is not copied.
+    classes : labels to use instead of the model's `classes_`, in the same order.
     inputs, cost, batch_size : as for every candidate.
 
     Examples
@@ -46,7 +53,7 @@ class EstimatorCandidate(Candidate):
 
     def __init__(
         self,
-        model: Any,
+        model: FittedModel,
         *,
         inputs: Inputs = None,
         classes: Classes | None = None,
@@ -54,49 +61,57 @@ class EstimatorCandidate(Candidate):
         batch_size: BatchSize = None,
     ) -> None:
         check_fitted(model)
-        own = own_classes(model)
-        classes = own if classes is None else classes
+        model_classes = own_classes(model)
+        if classes is None:
+            classes = model_classes
         super().__init__(inputs=inputs, classes=classes, cost=cost, batch_size=batch_size)
         self.model = model
-        self._may_be_booster = own is None and not has_sklearn_tags(model)
-        self._own_classes = self.classes if own is None else own
-        self._has_probabilities = hasattr(model, "predict_proba")
+        self._may_be_booster = model_classes is None and not has_sklearn_tags(model)
+        self._own_classes = self.classes if model_classes is None else model_classes
         names = getattr(model, "feature_names_in_", None)
         self._feature_names = None if names is None else list(names)
-        _check_renaming(self.classes, own, model)
+        self._check_renaming()
 
-    def _answer(self, X: Table, task: Task) -> Any:
-        if task == "regression":
-            return self.model.predict(X)
-        if self._has_probabilities:
-            return self.model.predict_proba(X)
+    def _check_renaming(self) -> None:
+        old, new = self._own_classes, self.classes
+        if old is not None and new is not None and len(old) != len(new):
+            raise InvalidInputError(
+                f"classes= must rename the {len(old)} classes of this {type(self.model).__name__}, "
+                f"{old.tolist()!r}, in the same order; received {new.tolist()!r}."
+            )
+
+    def _answer(self, X: Table, task: Task) -> Output:
+        has_probabilities = task == "classification" and hasattr(self.model, "predict_proba")
+        output: Output = getattr(self.model, "predict_proba" if has_probabilities else "predict")(X)
+        if task == "regression" or has_probabilities:
+            return output
         assert self._own_classes is not None  # check_task
-        predicted = self.model.predict(X)
-        if self._may_be_booster and _are_probabilities(predicted, self._own_classes):
-            return predicted
-        return one_hot(predicted, self._own_classes)
+        if self._may_be_booster and _are_probabilities(output, self._own_classes):
+            return output
+        return one_hot(output, self._own_classes)
 
-    def select(self, X: Table) -> Any:
-        """The inputs stated; of a data frame, the columns that the estimator was fitted on."""
+    def select(self, X: Table) -> Table:
+        """Return the inputs of the model; from a data frame, the columns that it was fitted on."""
         X = super().select(X)
-        if self._feature_names is None:
-            return X
         names = column_names(X)
-        if names is None or names == self._feature_names:
+        if self._feature_names is None or names is None or names == self._feature_names:
             return X
-        return pick_columns(X, self._feature_names)
+        picked: Table = pick_columns(X, self._feature_names)
+        return picked
 
     @property
     def label(self) -> str:
         """The class of the estimator in lower case, as scikit-learn names pipeline steps."""
-        frozen = isinstance(self.model, FrozenEstimator)
-        return type(self.model.estimator if frozen else self.model).__name__.lower()
+        model = self.model
+        if isinstance(model, FrozenEstimator):
+            model = model.estimator
+        return type(model).__name__.lower()
 
     def _model_identity(self) -> Hashable:
         return id(self.model)
 
     def check_task(self, task: Task, name: str) -> None:
-        """Refuse a classifier for regression, and classification without classes."""
+        """Raise an error for a classifier in a regression, or no classes in a classification."""
         if task == "regression":
             refuse_classifier(self.model, name)
         elif self.classes is None:
@@ -108,13 +123,12 @@ class EstimatorCandidate(Candidate):
 
     def picks_own_columns(self, X: Table) -> bool:
         """Whether inputs are stated or the estimator knows its columns by name."""
-        if self.inputs is not None:
-            return True
-        return self._feature_names is not None and column_names(X) is not None
+        by_name = self._feature_names is not None and column_names(X) is not None
+        return self.inputs is not None or by_name
 
 
-def check_fitted(model: Any) -> None:
-    """Refuse an unfitted scikit-learn estimator; other objects cannot be asked."""
+def check_fitted(model: FittedModel) -> None:
+    """Raise an error for an unfitted scikit-learn estimator; other objects are not checked."""
     if not has_sklearn_tags(model) or not hasattr(model, "fit"):
         return
     try:
@@ -126,13 +140,13 @@ def check_fitted(model: Any) -> None:
         ) from error
 
 
-def has_sklearn_tags(model: Any) -> bool:
-    """Whether scikit-learn can tell a classifier from a regressor, as for CatBoost's models too."""
+def has_sklearn_tags(model: FittedModel) -> bool:
+    """Whether scikit-learn can tell if it is a classifier, which is true for CatBoost as well."""
     return isinstance(model, BaseEstimator) or hasattr(model, "__sklearn_tags__")
 
 
-def refuse_classifier(model: Any, name: str) -> None:
-    """Refuse a scikit-learn classifier as a candidate for regression."""
+def refuse_classifier(model: FittedModel, name: str) -> None:
+    """Raise an error if a candidate for regression is a scikit-learn classifier."""
     if has_sklearn_tags(model) and is_classifier(model):
         raise InvalidInputError(
             f"Candidate {name!r} ({type(model).__name__}) is a classifier, and this is a "
@@ -141,36 +155,27 @@ def refuse_classifier(model: Any, name: str) -> None:
         )
 
 
-def own_classes(model: Any) -> Labels | None:
-    """The labels that a fitted classifier knows; None for a model without classes."""
+def own_classes(model: FittedModel) -> Labels | None:
+    """Return the labels of a fitted classifier; None for a model without classes."""
     classes = getattr(model, "classes_", None)
     if classes is None or len(classes) == 0:  # CatBoost's regressors have an empty array
         return None
-    if isinstance(classes, list) and any(np.ndim(part) for part in classes):
+    if isinstance(classes, list) and any(np.ndim(labels) for labels in classes):
         raise InvalidInputError(
             f"A candidate must predict one label per row, and this {type(model).__name__} "
-            f"predicts {len(classes)}: make one model of each output."
+            f"predicts {len(classes)}: make one model for each output."
         )
     return as_labels(classes)
 
 
-def _check_renaming(classes: Labels | None, own: Labels | None, model: Any) -> None:
-    if own is None or classes is None or len(own) == len(classes):
-        return
-    raise InvalidInputError(
-        f"classes= must rename the {len(own)} classes of this {type(model).__name__}, "
-        f"{own.tolist()!r}, in the same order; received {classes.tolist()!r}."
-    )
-
-
-def _are_probabilities(predicted: Any, classes: Labels) -> bool:
-    """Whether a model that does not know its classes predicts probabilities, not labels."""
+def _are_probabilities(predicted: Output, classes: Labels) -> bool:
+    """Whether a model without `classes_` predicts probabilities, not labels."""
     values = np.asarray(predicted)
     return values.dtype.kind == "f" and not np.isin(values, classes).all()
 
 
-def one_hot(predicted: Any, classes: Labels) -> Array:
-    """Hard labels as probabilities of zero and one: (n,) -> (n, K).
+def one_hot(predicted: Output, classes: Labels) -> Array:
+    """Return labels as probabilities of zero and one: (n,) -> (n, K).
 
     >>> one_hot(["b", "a"], np.array(["a", "b"])).tolist()
     [[0.0, 1.0], [1.0, 0.0]]

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from inspect import ismethod
-from typing import Any, ClassVar
 
-from localma.candidates.answers import Classes, Table, Task
 from localma.candidates.base import (
-    COMMON_FIELDS,
     BatchSize,
     Candidate,
-    FieldTypes,
+    CommonRecipe,
+    ImportName,
     Inputs,
-    Recipe,
-    common_options,
+    TableFunction,
 )
+from localma.candidates.outputs import Classes, Output, Table, Task
 from localma.errors import InvalidInputError
-from localma.imports import import_name, import_object
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionRecipe(CommonRecipe):
+    """The import name of the function, and the options."""
+
+    kind = "function"
+    function: ImportName = field(metadata={"key": "import"})
+
+    def make(self) -> FunctionCandidate:
+        """Import the function. This runs the code of its module."""
+        return FunctionCandidate(**self.options())
 
 
 class FunctionCandidate(Candidate):
@@ -26,6 +36,13 @@ class FunctionCandidate(Candidate):
     With `classes` it returns probabilities: (n, K) with columns in the order of `classes`, or,
     for two classes, (n,) with the probability of the second.
 
+    Parameters
+    ----------
+    function : the callable.
+    inputs, classes, cost, batch_size : as for every candidate.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> double = FunctionCandidate(lambda X: 2 * X[:, 0])
     >>> double.predict(np.array([[1.0], [2.0]]), "regression").tolist()
@@ -33,13 +50,12 @@ class FunctionCandidate(Candidate):
     """
 
     kind = "function"
+    recipe_type = FunctionRecipe
     runs_here = True
-    needs_trust = True
-    fields: ClassVar[FieldTypes] = {"import": (str,), **COMMON_FIELDS}
 
     def __init__(
         self,
-        function: Callable[[Any], Any],
+        function: TableFunction,
         *,
         inputs: Inputs = None,
         classes: Classes | None = None,
@@ -53,41 +69,26 @@ class FunctionCandidate(Candidate):
             )
         self.function = function
 
-    def _answer(self, X: Table, task: Task) -> Any:
-        return self.function(X)
+    def _answer(self, X: Table, task: Task) -> Output:
+        output: Output = self.function(X)
+        return output
 
     @property
     def label(self) -> str:
-        """The function's own name."""
-        name = getattr(self.function, "__name__", type(self.function).__name__)
-        return "function" if name == "<lambda>" else str(name)
+        """The name of the function."""
+        name = str(getattr(self.function, "__name__", type(self.function).__name__))
+        return name.replace("<lambda>", "function")
 
     def _model_identity(self) -> Hashable:
-        if ismethod(self.function):  # a new object each time it is looked up
+        if ismethod(self.function):  # each access of a method makes a new object
             return id(self.function.__self__), self.function.__name__
         return id(self.function)
 
     def check_task(self, task: Task, name: str) -> None:
-        """Refuse classification without classes, and regression with them."""
-        if task == "classification" and self.classes is None:
-            raise InvalidInputError(
-                f"Candidate {name!r} is a function, and a function that returns probabilities "
-                "must state its classes: as_candidate(function, classes=['no', 'yes'])."
-            )
-        if task == "regression" and self.classes is not None:
-            raise InvalidInputError(
-                f"Candidate {name!r} states classes {self.classes.tolist()!r}, which a regression "
-                "does not have: leave out classes=, or use LocalMAClassifier."
-            )
-
-    def recipe(self) -> Recipe | None:
-        """The import name of the function and its options, where everything can be imported."""
-        name, common = import_name(self.function), self._common_recipe()
-        if name is None or common is None:
-            return None
-        return {"kind": self.kind, "import": name, **common}
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> FunctionCandidate:
-        """Import the function again. Runs the code of its module: trusted recipes only."""
-        return cls(import_object(recipe["import"]), **common_options(recipe))
+        """Raise an error for a classification without classes, or a regression with classes."""
+        self._check_classes(
+            task,
+            name,
+            "is a function. A function that returns probabilities must state its classes: "
+            "as_candidate(function, classes=['no', 'yes']).",
+        )

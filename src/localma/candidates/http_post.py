@@ -1,7 +1,7 @@
-"""One JSON document sent to a web endpoint, its answer brought back: bounded in time and size.
+"""Post rows to a web endpoint as JSON, and read its predictions.
 
-The standard library does it all: certificates are always verified, a redirect never takes the
-credentials elsewhere, and what may pass (a broken connection, a busy server) is tried again.
+Time, size and the number of attempts are limited. Certificates are always verified, a redirect
+never takes credentials to another server, and temporary failures are tried again.
 """
 
 from __future__ import annotations
@@ -9,43 +9,230 @@ from __future__ import annotations
 import io
 import re
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from email.message import Message
 from email.utils import parsedate_to_datetime
 from functools import cache, partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from math import isfinite, isnan
 from random import Random
 from socket import socket
 from threading import Event
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.error import URLError
 from urllib.parse import quote, urljoin, urlsplit
-from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request
+from urllib.request import AbstractHTTPHandler, OpenerDirector, ProxyHandler, Request
 
-from localma.candidates.http_json import LOOPBACK, QUOTED_CHARACTERS, ServerError, excerpt
+import narwhals as nw
+import numpy as np
+from scipy.sparse import issparse
+
+from localma._types import Array, Float64, Json
+from localma.candidates.base import RowError
+from localma.candidates.outputs import Table
+from localma.errors import LocalMAError
+from localma.storage.array_file import parse_json
+from localma.tables.frames import column_names, dense
 from localma.wording import printable
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 Document = TypeVar("Document")
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""Names of this machine."""
+QUOTED_CHARACTERS = 200
 FRAME_BYTES = 2**20
-"""For headers; the marks between chunks of an answer may double it."""
+"""Allowance for headers; the marks between the chunks of an answer may double its size."""
 CONTENT_LENGTH = re.compile(r"[0-9]{1,18}", re.ASCII)
 MAX_REDIRECTS = 5
 REDIRECTS = (301, 302, 307, 308)  # 303 asks for a GET, which would lose the rows
 DEFAULT_PORTS = {"http": 80, "https": 443}
+CONTAINERS, CONTAINERS_PER_ROW = 1024, 64
+"""The largest number of lists and objects in an answer: in total, and more for each row."""
+
+
+class ServerError(LocalMAError):
+    """The server gave no usable answer."""
+
+
+class AnswerError(ValueError):
+    """The answer does not contain predictions; the message describes its content."""
+
+
+# Rows as JSON.
+
+
+def as_rows(X: Table) -> tuple[list[str] | None, list[Json]]:
+    """Return the column names, if X has any, and the rows as JSON; missing values become null.
+
+    >>> as_rows(np.array([[1.5, np.nan]]))
+    (None, [[1.5, None]])
+    >>> as_rows(["a text"])
+    (None, ['a text'])
+    """
+    names = column_names(X)
+    if names is not None:
+        frame: nw.DataFrame[Any] = nw.from_native(X, eager_only=True)
+        return [str(name) for name in names], _all_plain(frame.rows())
+    if issparse(X):
+        X = dense(X)
+    if isinstance(X, np.ndarray) and (
+        X.dtype.kind in "biu" or (X.dtype.kind == "f" and np.isfinite(X).all())
+    ):
+        return None, X.tolist()
+    return None, _all_plain(X)  # type: ignore[arg-type]
+
+
+def _all_plain(rows: Iterable[Any]) -> list[Json]:
+    plain: list[Json] = []
+    for index, row in enumerate(rows):
+        try:
+            plain.append(_plain(row))
+        except TypeError as error:
+            raise RowError(
+                f"it holds {error}, which cannot be written as JSON. Select other columns with "
+                "inputs=, or pass a function as inputs= that converts it.",
+                row=index,
+            ) from None
+    return plain
+
+
+def _plain(value: Any) -> Json:
+    """Convert a value to the types of JSON; a TypeError names a value that has none."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return _from_numpy(value)
+    if isinstance(value, float | Decimal):
+        return _number(float(value))
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, date | time):  # a datetime is a date
+        return value.isoformat()
+    raise TypeError(f"a value of type {type(value).__name__}")
+
+
+def _number(value: float) -> float | None:
+    if isnan(value):
+        return None
+    if not isfinite(value):
+        raise TypeError("infinity")
+    return value
+
+
+def _from_numpy(value: np.ndarray[Any, Any] | np.generic) -> Json:
+    if value.dtype.kind != "M":
+        return _plain(value.tolist())
+    if isinstance(value, np.ndarray) and value.ndim:
+        return [_from_numpy(item) for item in value]
+    if np.isnat(value):
+        return None
+    return str(value)
+
+
+# The answer.
+
+
+def read_json(answer: bytes, n_rows: int) -> Json:
+    """Parse an answer, unless it is much larger than predictions of the rows can be.
+
+    Parameters
+    ----------
+    answer : JSON, in UTF-8.
+    n_rows : number of rows sent.
+
+    Examples
+    --------
+    >>> read_json(b'{"predictions": [1, 2.5]}', 2)
+    {'predictions': [1, 2.5]}
+    """
+    # An empty list takes two bytes here and 64 in memory, and parsing cannot be interrupted.
+    containers = answer.count(b"[") + answer.count(b"{")
+    if containers > CONTAINERS + CONTAINERS_PER_ROW * n_rows:
+        raise AnswerError(f"{containers} lists and objects for {n_rows} rows")
+    try:
+        document: Json = parse_json(answer)
+    except (ValueError, RecursionError) as error:
+        raise AnswerError(f"text that is not valid JSON ({error})") from error
+    return document
+
+
+def read_predictions(
+    document: Json, n_rows: int, convert: Callable[[Any], Any] | None = None
+) -> Float64:
+    """Read the predictions in an answer, ``{"predictions": [...]}`` unless you pass `convert`.
+
+    Parameters
+    ----------
+    document : the parsed answer, with a number or a list of numbers per row.
+    n_rows : number of rows sent.
+    convert : a function from the document to the predictions.
+
+    Returns
+    -------
+    Array
+        (n,) or (n, K).
+
+    Examples
+    --------
+    >>> read_predictions({"predictions": [1, 2.5]}, 2).tolist()
+    [1.0, 2.5]
+    """
+    if convert is not None:
+        return _as_numbers(convert(document), n_rows)
+    if not isinstance(document, dict) or "predictions" not in document:
+        raise AnswerError('JSON without {"predictions": [...]}')
+    return _as_numbers(document["predictions"], n_rows)
+
+
+def _as_numbers(predictions: Json | Array, n_rows: int) -> Float64:
+    if isinstance(predictions, list):
+        _check_list(predictions, n_rows)
+    try:
+        values = np.asarray(predictions)
+    except ValueError:
+        raise AnswerError("rows of different lengths as predictions") from None
+    if values.ndim not in (1, 2) or len(values) != n_rows:
+        raise AnswerError(f"predictions of shape {values.shape} for {n_rows} rows")
+    if values.dtype.kind not in "iuf":
+        raise AnswerError("predictions that are not all numbers")
+    return values.astype(np.float64)
+
+
+def _check_list(predictions: list[Json], n_rows: int) -> None:
+    """Refuse values that NumPy would take for numbers, or take long to refuse."""
+    if len(predictions) != n_rows:
+        raise AnswerError(f"{len(predictions)} predictions for {n_rows} rows")
+    lists = [row for row in predictions if isinstance(row, list)]
+    if len({len(row) for row in lists}) > 1 or len(lists) not in (0, n_rows):
+        raise AnswerError("rows of different lengths as predictions")
+    # In an array of numbers NumPy would turn true into 1.
+    if any(isinstance(value, bool) for row in lists or [predictions] for value in row):
+        raise AnswerError("predictions that are not all numbers")
+
+
+# Attempts.
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for an answer, and how often to ask again.
+    """Time limits and retries.
 
     timeout : seconds for one attempt, from connecting until the answer is read and parsed.
     retries : attempts after the first.
     backoff : seconds before the first retry; doubled before each further one.
-    max_wait : the longest wait between two attempts, whatever the server asks for.
+    max_wait : longest wait between two attempts.
     """
 
     timeout: float
@@ -53,39 +240,53 @@ class Patience:
     backoff: float
     max_wait: float
 
+    def wait(self, failure: Failure, attempt: int, jitter: Random) -> float | None:
+        """Seconds before the next attempt; None if there is none."""
+        if not failure.temporary or attempt >= self.retries or failure.wait > self.max_wait:
+            return None
+        backoff = min(self.backoff * 2.0**attempt, self.max_wait)
+        return max(failure.wait, backoff * jitter.uniform(0.5, 1.0))
+
 
 @dataclass(frozen=True)
 class Call:
-    """What is sent, and what may come back.
+    """A request, and the limits of its answer.
 
-    url : where to.
+    url : the address.
     body : the JSON document.
-    headers : further headers, credentials among them.
-    secrets : what must not be in any error: a server may repeat what it was sent.
-    most_bytes : the largest answer that is read.
+    headers : further headers, including credentials.
+    secrets : values that no error may show, although the server may repeat them.
+    max_bytes : size of the largest answer.
     """
 
     url: str
     body: bytes
     headers: Mapping[str, str]
     secrets: tuple[str, ...]
-    most_bytes: int
+    max_bytes: int
 
-    def quoted(self, text: str) -> str:
-        """Text from the server for an error, in quotes; empty if it could hold a secret."""
-        return "" if self.secrets else f" {text[:QUOTED_CHARACTERS]!r}"
+    def quoted(self, text: str, before: str = "") -> str:
+        """Quote the server for an error; empty if the quotation could hold a secret."""
+        if self.secrets or not text:
+            return ""
+        return f"{before} {text[:QUOTED_CHARACTERS]!r}"
+
+    def excerpt(self, answer: bytes) -> str:
+        """Quote the beginning of an answer."""
+        text = answer[: 4 * QUOTED_CHARACTERS].decode("utf-8", "replace")
+        return self.quoted(text.strip(), before=":")
 
 
-class _Failure(Exception):
-    """One attempt that came to nothing.
+class Failure(Exception):
+    """A failed attempt.
 
-    passing : whether another attempt may do better.
-    wait : seconds that the server asks to wait; 0 if it did not ask.
+    temporary : whether another attempt may succeed.
+    wait : seconds that the server asks to wait; 0 if it asks for none.
     """
 
-    def __init__(self, what: str, *, passing: bool, wait: float = 0.0) -> None:
-        super().__init__(what)
-        self.passing, self.wait = passing, wait
+    def __init__(self, message: str, *, temporary: bool, wait: float = 0.0) -> None:
+        super().__init__(message)
+        self.temporary, self.wait = temporary, wait
 
 
 def post(
@@ -96,225 +297,210 @@ def post(
     jitter: Random,
     stopped: Event,
 ) -> Document:
-    """Send a JSON document and read the answer, after as many attempts as allowed.
+    """Send a JSON document and read the answer, with retries.
 
     Parameters
     ----------
-    call : what is sent, and where.
-    read : from the body of the answer to what it holds; counts for the time of the attempt.
+    call : the request.
+    read : parses the answer; its time counts.
     patience : time limits and retries.
     jitter : spreads the waits of many callers between a half and the whole of the back-off.
-    stopped : once it is set nothing is tried again.
+    stopped : an event that ends the attempts once it is set.
     """
-    for attempt in range(patience.retries + 1):
+    attempt = 0
+    while True:
         try:
             return _followed(call, read, patience.timeout)
-        except _Failure as failure:
-            wait = _wait(failure, attempt, patience, jitter)
+        except Failure as failure:
+            wait = patience.wait(failure, attempt, jitter)
             if wait is None or stopped.wait(wait):
-                tried = "" if attempt == 0 else f" (attempt {attempt + 1})"
-                raise ServerError(f"the server {failure}{tried}.") from failure
-    raise AssertionError("the last attempt returns or raises")
+                attempts = f" (attempt {attempt + 1})" * (attempt > 0)
+                raise ServerError(f"the server {failure}{attempts}.") from failure
+        attempt += 1
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """Replace secrets in a text: whole, as in an address, and word by word, in any case.
+    """Replace secrets in a text: whole, quoted as in an address, and word by word, in any case.
 
     >>> redacted("no host 'S3CRET-key'", ["Bearer s3cret-key"])
     "no host '***'"
     """
-    words = {word for secret in secrets for word in (secret, quote(secret, safe=""))}
-    words |= {word for secret in secrets for word in secret.split() if len(word) > 3}
-    for word in sorted(words, key=len, reverse=True):
+    hidden = {form for secret in secrets for form in (secret, quote(secret, safe=""))}
+    hidden |= {word for secret in secrets for word in secret.split() if len(word) > 3}
+    for word in sorted(hidden, key=len, reverse=True):
         text = re.sub(re.escape(word), "***", text, flags=re.IGNORECASE)
     return text
 
 
-def _wait(failure: _Failure, attempt: int, patience: Patience, jitter: Random) -> float | None:
-    """Seconds before the next attempt; None if there is to be none."""
-    if not failure.passing or attempt >= patience.retries or failure.wait > patience.max_wait:
-        return None
-    backoff = min(patience.backoff * 2.0**attempt, patience.max_wait)
-    return max(failure.wait, backoff * jitter.uniform(0.5, 1.0))
+class _Reply(NamedTuple):
+    status: int
+    headers: Message
+    body: bytes
 
 
 def _followed(call: Call, read: Callable[[bytes], Document], timeout: float) -> Document:
-    """One attempt, over as many redirects as stay with the same server."""
-    url, ends = call.url, monotonic() + timeout
+    """Make one attempt, and follow redirects on the same server."""
+    url, deadline = call.url, monotonic() + timeout
     for _ in range(MAX_REDIRECTS + 1):
-        status, headers, answer = _exchange(call, url, ends, timeout)
-        location = headers.get("Location")
-        if status not in REDIRECTS or not location:
-            _check_status(status, headers, "" if call.secrets else excerpt(answer))
-            document = read(answer)
-            if monotonic() > ends:
+        reply = _exchange(call, url, deadline, timeout)
+        location = reply.headers.get("Location")
+        if reply.status not in REDIRECTS or not location:
+            _check_status(reply, call)
+            document = read(reply.body)
+            if monotonic() > deadline:
                 raise _too_late(timeout)
             return document
         url = _redirected(url, location, call.secrets)
-    raise _Failure(f"redirected more than {MAX_REDIRECTS} times", passing=False)
+    raise Failure(f"redirected more than {MAX_REDIRECTS} times", temporary=False)
 
 
-def _exchange(
-    call: Call, url: str, ends: float, timeout: float
-) -> tuple[int, Mapping[str, str], bytes]:
+def _exchange(call: Call, url: str, deadline: float, timeout: float) -> _Reply:
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     headers |= {"User-Agent": "localma", **call.headers}
     request = Request(url, data=call.body, headers=headers, method="POST")
-    opener = _opener(_Limits(ends, FRAME_BYTES + 2 * call.most_bytes))
+    opener = OpenerDirector()
+    opener.add_handler(_Handler(deadline, FRAME_BYTES + 2 * call.max_bytes))
+    if urlsplit(url).hostname not in LOOPBACK:
+        opener.add_handler(ProxyHandler())
     try:
-        with opener.open(request, timeout=max(ends - monotonic(), 1e-3)) as response:
-            return response.status, response.headers, _read(response, call)
+        with opener.open(request, timeout=max(deadline - monotonic(), 1e-3)) as response:
+            return _Reply(response.status, response.headers, _read(response, call))
     except (OSError, HTTPException, ValueError) as error:
         failure = _as_failure(error, timeout, call)
-    # Not in the handler: what the server sent must not be in the chain of errors either.
+    # Outside the handler, so that the server's text is not in the chain of errors either.
     raise failure
 
 
 def _read(response: HTTPResponse, call: Call) -> bytes:
-    announced = _content_length(response.headers.get_all("Content-Length", []), call)
-    if announced is not None and announced > call.most_bytes:
-        raise _too_large(call)
-    answer = response.read(call.most_bytes + 1)
-    if len(answer) > call.most_bytes:
-        raise _too_large(call)
-    if response.length:  # a read of so many bytes does not notice that they were cut short
-        raise IncompleteRead(answer, response.length)
-    return answer
-
-
-def _content_length(values: list[str], call: Call) -> int | None:
-    """The number of bytes that an answer announces; None if it announces none."""
-    numbers = {number.strip() for value in values for number in value.split(",")}
-    if not numbers:
-        return None
-    if len(numbers) > 1 or not CONTENT_LENGTH.fullmatch(next(iter(numbers))):
-        raise _Failure(
+    values = response.headers.get_all("Content-Length", [])
+    lengths = {length.strip() for value in values for length in value.split(",")}
+    if len(lengths) > 1 or not all(map(CONTENT_LENGTH.fullmatch, lengths)):
+        raise Failure(
             f"answered with a wrong Content-Length{call.quoted(', '.join(values))}: it must be one "
             "whole number of bytes",
-            passing=False,
+            temporary=False,
         )
-    return int(numbers.pop())
-
-
-def _too_large(call: Call) -> _Failure:
-    return _Failure(
-        f"answered with more than {call.most_bytes // 1024} KiB, far more than predictions take: "
+    if not any(int(length) > call.max_bytes for length in lengths):
+        answer = response.read(call.max_bytes + 1)
+        if response.length and len(answer) <= call.max_bytes:
+            raise IncompleteRead(answer, response.length)  # read(n) does not check it
+        if len(answer) <= call.max_bytes:
+            return answer
+    raise Failure(
+        f"answered with more than {call.max_bytes // 1024} KiB, much more than predictions need: "
         "it must send a number, or a list of numbers, per row and little else",
-        passing=False,
+        temporary=False,
     )
 
 
-def _too_late(timeout: float) -> _Failure:
-    return _Failure(
+def _too_late(timeout: float) -> Failure:
+    return Failure(
         f"did not answer within {timeout:g} s: raise timeout=, or send fewer rows at a time with "
         "a smaller batch_size",
-        passing=True,
+        temporary=True,
     )
 
 
-def _as_failure(error: Exception, timeout: float, call: Call) -> _Failure:
-    reason: Any = error.reason if isinstance(error, URLError) else error
+def _as_failure(error: Exception, timeout: float, call: Call) -> Failure:
+    reason = error
+    if isinstance(error, URLError) and isinstance(error.reason, Exception):
+        reason = error.reason
     if isinstance(reason, ssl.SSLCertVerificationError):
-        return _Failure(
+        return Failure(
             f"has a certificate that cannot be verified ({reason.verify_message}), and "
             "certificates are always verified: correct the certificate, or add its authority to "
-            "this machine (or to a file that SSL_CERT_FILE names)",
-            passing=False,
+            "this machine (or to the file in SSL_CERT_FILE)",
+            temporary=False,
         )
     if isinstance(reason, TimeoutError):
         return _too_late(timeout)
     described = type(reason).__name__
-    if isinstance(reason, OSError) or not call.secrets:  # else the words may be the server's
+    if isinstance(reason, OSError) or not call.secrets:  # other errors may quote the server
         described = printable(str(reason)[:QUOTED_CHARACTERS]) or described
     described = redacted(described, call.secrets)
-    return _Failure(f"could not be reached, or broke off ({described})", passing=True)
+    return Failure(f"could not be reached, or broke off ({described})", temporary=True)
 
 
-def _check_status(status: int, headers: Mapping[str, str], quoted: str) -> None:
+def _check_status(reply: _Reply, call: Call) -> None:
+    status = reply.status
     if 200 <= status < 300:
         return
-    passing = status == 429 or status >= 500
-    wait = _retry_after(headers.get("Retry-After")) if passing else 0.0
-    asked = f", asking to wait {wait:.0f} s" if wait else ""
-    raise _Failure(f"answered with status {status}{asked}{quoted}", passing=passing, wait=wait)
+    temporary, wait, request = status == 429 or status >= 500, 0.0, ""
+    if temporary:
+        wait = _retry_after(reply.headers.get("Retry-After", ""))
+    if wait:
+        request = f", asking to wait {wait:.0f} s"
+    raise Failure(
+        f"answered with status {status}{request}{call.excerpt(reply.body)}",
+        temporary=temporary,
+        wait=wait,
+    )
 
 
-def _retry_after(value: str | None) -> float:
-    """Seconds in a Retry-After header, which holds a number or a date; 0 if there is none.
+def _retry_after(value: str) -> float:
+    """Seconds in a Retry-After header, which holds a number or a date; 0 for any other value.
 
-    >>> _retry_after("7"), _retry_after(None), _retry_after("soon")
+    >>> _retry_after("7"), _retry_after(""), _retry_after("soon")
     (7.0, 0.0, 0.0)
     """
-    if value is None:
-        return 0.0
     if value.strip().isdecimal():
         return float(value)
     with suppress(ValueError, OverflowError):  # a year beyond 9999, a zone of many hours
-        when = parsedate_to_datetime(value)
-        if when.tzinfo is not None:
-            return max(0.0, (when - datetime.now(UTC)).total_seconds())
+        moment = parsedate_to_datetime(value)
+        if moment.tzinfo is not None:
+            return max(0.0, (moment - datetime.now(UTC)).total_seconds())
     return 0.0
 
 
-def _redirected(url: str, location: str, secrets: tuple[str, ...] = ()) -> str:
-    """Where a redirect leads, if that is the same server, or the same by TLS."""
-    target = _joined(url, location)
-    here, there = _origin(url), _origin(target)
-    secured = ("https", here[1], 443) if here[::2] == ("http", 80) else here
-    if there not in (here, secured):
-        origin = redacted(printable(f"{there[0]}://{there[1]}:{there[2]}"), secrets)
-        raise _Failure(
-            f"redirects to {origin[:QUOTED_CHARACTERS]}, and a redirect to another server, "
-            "or away from https, is not followed, since it would take rows and credentials "
-            "there: state that address as the url",
-            passing=False,
+def _redirected(url: str, location: str, secrets: Sequence[str] = ()) -> str:
+    """Return the target of a redirect on the same server, or from http to https."""
+    target, source = location, _origin(url)
+    with suppress(ValueError):  # for example a bracket that is not closed
+        target = urljoin(url, location)
+    scheme, host, port = origin = _origin(target)
+    secured = source[::2] == ("http", 80) and origin == ("https", source[1], 443)
+    if origin != source and not secured:
+        shown_origin = redacted(printable(f"{scheme}://{host}:{port}"), secrets)
+        raise Failure(
+            f"redirects to {shown_origin[:QUOTED_CHARACTERS]}, and a redirect to another server, "
+            "or away from https, is not followed, since it would take rows and credentials there: "
+            "pass that address as the url",
+            temporary=False,
         )
     return target
 
 
-def _joined(url: str, location: str) -> str:
-    try:
-        return urljoin(url, location)
-    except ValueError:  # such as a bracket that is not closed
-        return location
-
-
 def _origin(url: str) -> tuple[str, str | None, int | None]:
     try:
-        parts = urlsplit(url)
-        return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme)
+        address = urlsplit(url)
+        port = address.port or DEFAULT_PORTS.get(address.scheme)
     except ValueError:
         return "", None, None
+    return address.scheme, address.hostname, port
 
 
-# A socket's own timeout starts again with every byte; these keep to one deadline for the answer.
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """When an answer must be there, and how many bytes it may have, its headers among them."""
-
-    ends: float
-    most_bytes: int
+# The timeout of a socket starts again with every byte. These classes keep one deadline.
 
 
 class _LimitedReader(io.RawIOBase):
-    def __init__(self, raw: io.RawIOBase, connected: socket, limits: _Limits) -> None:
-        self.raw, self.connected, self.limits = raw, connected, limits
-        self.bytes_read = 0
+    def __init__(
+        self, raw: io.RawIOBase, connected: socket, deadline: float, max_bytes: int
+    ) -> None:
+        self.raw, self.connected = raw, connected
+        self.deadline, self.remaining_bytes = deadline, max_bytes
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int | None:
-        left = self.limits.ends - monotonic()
-        if left <= 0:
+    def readinto(self, buffer: WriteableBuffer) -> int | None:
+        seconds = self.deadline - monotonic()
+        if seconds <= 0:
             raise TimeoutError("the answer took too long")
-        self.connected.settimeout(left)
+        self.connected.settimeout(seconds)
         count = self.raw.readinto(buffer)
-        self.bytes_read += count or 0
-        if self.bytes_read > self.limits.most_bytes:
-            raise _Failure("sends far more bytes than predictions take", passing=False)
+        self.remaining_bytes -= count or 0
+        if self.remaining_bytes < 0:
+            raise Failure("sends many more bytes than predictions need", temporary=False)
         return count
 
     def close(self) -> None:
@@ -323,59 +509,39 @@ class _LimitedReader(io.RawIOBase):
 
 
 class _LimitedResponse(HTTPResponse):
-    def __init__(self, limits: _Limits, connected: socket, *args: Any, **options: Any) -> None:
+    def __init__(
+        self, connected: socket, *args: Any, deadline: float, max_bytes: int, **options: Any
+    ) -> None:
         super().__init__(connected, *args, **options)
-        raw: Any = self.fp.detach()
-        self.fp = io.BufferedReader(_LimitedReader(raw, connected, limits))
+        raw = self.fp.detach()
+        self.fp = io.BufferedReader(_LimitedReader(raw, connected, deadline, max_bytes))
 
 
-def _limited(connection: HTTPConnection, limits: _Limits) -> HTTPConnection:
-    connection.response_class = partial(_LimitedResponse, limits)  # type: ignore[assignment]
-    return connection
+class _Handler(AbstractHTTPHandler):
+    """Opens http and https addresses; leaves redirects and errors to the caller."""
 
+    http_request = https_request = AbstractHTTPHandler.do_request_
 
-class _Http(HTTPHandler):
-    def __init__(self, limits: _Limits) -> None:
+    def __init__(self, deadline: float, max_bytes: int) -> None:
         super().__init__()
-        self.limits = limits
+        self.response = partial(_LimitedResponse, deadline=deadline, max_bytes=max_bytes)
 
     def http_open(self, request: Request) -> HTTPResponse:
-        def connect(host: str, **options: Any) -> HTTPConnection:
-            return _limited(HTTPConnection(host, **options), self.limits)
-
-        return self.do_open(connect, request)
-
-
-class _Https(HTTPSHandler):
-    def __init__(self, limits: _Limits) -> None:
-        super().__init__(context=_verifying())
-        self.limits = limits
+        return self.do_open(partial(self._connect, HTTPConnection), request)
 
     def https_open(self, request: Request) -> HTTPResponse:
-        def connect(host: str, **options: Any) -> HTTPConnection:
-            return _limited(HTTPSConnection(host, context=_verifying(), **options), self.limits)
+        connect = partial(HTTPSConnection, context=_verifying())
+        return self.do_open(partial(self._connect, connect), request)
 
-        return self.do_open(connect, request)
+    def _connect(
+        self, connect: Callable[..., HTTPConnection], host: str, **options: Any
+    ) -> HTTPConnection:
+        connection = connect(host, **options)
+        connection.response_class = self.response  # type: ignore[assignment]
+        return connection
 
 
 @cache
 def _verifying() -> ssl.SSLContext:
-    """The rules of TLS: certificate and host name are checked; reading the authorities is slow."""
+    """Check certificates and host names; reading the authorities is slow, so do it once."""
     return ssl.create_default_context()
-
-
-class _Proxies(ProxyHandler):
-    """The proxies that the environment names; never for this machine itself."""
-
-    def proxy_open(self, request: Request, proxy: str, type: str) -> Any:
-        if urlsplit(request.full_url).hostname in LOOPBACK:
-            return None
-        return super().proxy_open(request, proxy, type)
-
-
-def _opener(limits: _Limits) -> OpenerDirector:
-    """Open http and https addresses and nothing else; redirects and errors are left to us."""
-    opener = OpenerDirector()
-    for handler in (_Proxies(), _Http(limits), _Https(limits)):
-        opener.add_handler(handler)
-    return opener

@@ -1,66 +1,191 @@
-"""The pool: M candidates with their names, classes and costs, asked as one."""
+"""The pool of candidates, and predictions that users pass instead of models."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from localma.candidates.answers import (
+from localma._types import AnyArray, RandomState, RowMask
+from localma.candidates.base import KINDS, BatchSize, Candidate, Inputs, TableFunction
+from localma.candidates.crossfitted import CrossFitted, Folds
+from localma.candidates.estimator import EstimatorCandidate, FittedModel
+from localma.candidates.function import FunctionCandidate
+from localma.candidates.outputs import (
     Array,
+    Classes,
     Labels,
+    Names,
+    Output,
     OutputNames,
     Rows,
     Table,
     Task,
     align,
-    are_numbers_from_zero,
+    are_probabilities,
+    as_labels,
+    as_prediction,
     check_names,
+    check_same_names,
     check_task_name,
+    differing_row,
     listed,
     made_unique,
-    places_of,
+    numbered,
+    pandas_index,
     stacked,
     union_of_classes,
     unknown_classes,
     warn_unknown_classes,
 )
-from localma.candidates.bare_predictions import read_predictions
-from localma.candidates.base import Candidate
-from localma.candidates.column import Column
-from localma.candidates.crossfitted import Covered, CrossFitted
-from localma.candidates.infer import as_candidate
 from localma.errors import InvalidInputError, unknown_name
 from localma.folds import make_folds
+from localma.imports import import_object
 from localma.tables.frames import (
+    LARGE_ROWS,
     ColumnKey,
     column_names,
+    column_values,
+    dense,
     drop_columns,
     n_rows,
     positions_of,
+    readable_tensor,
     take_rows,
     unmasked,
     without_mask,
 )
 
-Mask = NDArray[np.bool_]
+Model: TypeAlias = Candidate | FittedModel | TableFunction | str | os.PathLike[str]
+"""Anything that `as_candidate` takes."""
+Models: TypeAlias = Mapping[str, Model] | Sequence[tuple[str, Model]] | Sequence[Model]
+Predictions: TypeAlias = "Output | Mapping[str, Output]"
+"""Predictions of all candidates: an array, a data frame, or a mapping from name to array."""
+
+SUFFIXES = {".onnx": "onnx", ".pt2": "torch", ".skops": "skops"}
+"""The kind of a candidate, by the suffix of its file."""
+
+REFUSED_SUFFIXES = {
+    ".safetensors": "holds weights without the network they belong to: write "
+    "TimmCandidate(architecture, {path!r}), or load them into a module and pass the module",
+    **dict.fromkeys(
+        (".pt", ".pth"),
+        "may hold pickled code: load it yourself and pass the module, or save the module with "
+        "torch.export as a .pt2 file",
+    ),
+    **dict.fromkeys(
+        (".pkl", ".pickle", ".joblib"),
+        "holds pickled code: load it yourself and pass the model, or save the model with skops as "
+        "a .skops file",
+    ),
+}
+"""Why files with other suffixes are not candidates, and what to do."""
 
 LEAVE_OUT_OR_ADD = (
     "leave out those rows, or add a candidate that knows the label, such as CrossFitted(...)."
 )
 NUMBERED_BY_TOOLS = (
     "cross_val_predict(method='predict_proba'), CalibratedClassifierCV(ensemble=False), "
-    "VotingClassifier and StackingClassifier of scikit-learn number the labels. With these, give "
-    "integers throughout: y as 0, 1, 2, ... in the sorted order of the labels, and each candidate "
-    "as as_candidate(model, classes=[0, 1, 2, ...]), the numbers of its own labels."
+    "VotingClassifier and StackingClassifier of scikit-learn number the labels. With these, use "
+    "integers everywhere: y as 0, 1, 2, ... in the sorted order of the labels, and each candidate "
+    "as as_candidate(model, classes=[0, 1, 2, ...]), the numbers of its labels."
 )
-"""What to do about labels that nobody knows."""
+"""What to do about labels that no candidate knows."""
+
+
+def as_candidate(
+    model: Model,
+    *,
+    inputs: Inputs = None,
+    classes: Classes | None = None,
+    cost: float = 1.0,
+    batch_size: BatchSize = None,
+) -> Candidate:
+    """Make a candidate from a fitted estimator, a function, a network, a file or an address.
+
+    Parameters
+    ----------
+    model : a fitted object with `predict`, a function of X, a PyTorch module, or the path of a
+        model: a file .onnx, .pt2 (torch.export) or .skops, a transformers folder (with a
+        config.json), an address http://... or https://... . Their classes have more options, such
+        as OnnxCandidate(path, activation=...). A candidate is returned unchanged.
+    inputs : the columns it takes (names or integer positions), or a function of X. By default it
+        gets X without the prediction columns.
+    classes : labels of the probabilities that a function returns, in the order of its columns; for
+        a fitted classifier, new labels for its classes.
+    cost : a number to record, such as the price of a call. The summary and the report show it;
+        it changes neither weights nor predictions.
+    batch_size : rows per call, "auto" or an amount of memory such as "1 GiB". The default is
+        "auto" for networks, and one call for all rows for other models.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> north = as_candidate(lambda X: X[:, 0], inputs=[1])
+    >>> north.predict(np.array([[1.0, 2.0]]), "regression").tolist()
+    [2.0]
+    """
+    stated = {"inputs": inputs, "classes": classes, "cost": cost, "batch_size": batch_size}
+    # Each kind has its own defaults for the other options.
+    options: dict[str, Any] = {key: value for key, value in stated.items() if value is not None}
+    if isinstance(model, Candidate):
+        if options != {"cost": 1.0}:
+            raise InvalidInputError(
+                f"{model!r} is a candidate already; state inputs, classes, cost and batch_size "
+                "where you create it."
+            )
+        return model
+    if isinstance(model, str | os.PathLike):
+        return _from_path(os.fspath(model), options)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        return _of_kind("torch", model, options)
+    if isinstance(model, type):
+        raise InvalidInputError(
+            f"A candidate is a fitted model, and {model.__name__} is a class: pass a fitted "
+            f"instance, or CrossFitted({model.__name__}())."
+        )
+    if hasattr(model, "predict"):
+        return EstimatorCandidate(model, **options)
+    if callable(model):
+        return FunctionCandidate(model, **options)
+    raise InvalidInputError(
+        "A candidate is a fitted model with a method predict, a function of X, a Column or a "
+        f"CrossFitted; received {type(model).__name__}: for bare predictions pass "
+        "fit(X, y, predictions=...)."
+    )
+
+
+def _from_path(path: str, options: dict[str, Any]) -> Candidate:
+    if path.startswith(("http://", "https://")):
+        return _of_kind("http", path, options)
+    if os.path.isfile(os.path.join(path, "config.json")):
+        return _of_kind("transformers", path, options)
+    suffix = Path(path).suffix.lower()
+    if suffix in SUFFIXES:
+        return _of_kind(SUFFIXES[suffix], path, options)
+    if suffix in REFUSED_SUFFIXES:
+        reason = REFUSED_SUFFIXES[suffix].format(path=path)
+        raise InvalidInputError(f"A {suffix} file such as {path!r} {reason}.")
+    raise InvalidInputError(
+        f"A candidate is a fitted model or a function; received the string {path!r}: for a column "
+        f"of X that holds predictions write Column({path!r}). A model's path ends in "
+        f"{', '.join(SUFFIXES)} or is a folder with a config.json; an address begins with http."
+    )
+
+
+def _of_kind(kind: str, model: Model, options: dict[str, Any]) -> Candidate:
+    candidate: Candidate = import_object(KINDS[kind])(model, **options)
+    return candidate
 
 
 class Pool:
-    """M candidates, asked as one: ``X -> P`` of shape (n, M) or (n, M, K).
+    """M candidates, called together: ``X -> P`` of shape (n, M) or (n, M, K).
 
     Parameters
     ----------
@@ -72,9 +197,9 @@ class Pool:
     ----------
     names : tuple of M strings
     candidates : tuple of M candidates
-    costs : (M,) floats, the `cost` of each candidate; they are only shown
-    classes : (K,) sorted union of the classes that the candidates know; None for regression,
-        and as long as no candidate knows any
+    costs : (M,) floats, the `cost` of each candidate; for display only
+    classes : (K,) sorted union of the classes of the candidates; None for regression, and if no
+        candidate has classes yet
 
     Examples
     --------
@@ -84,19 +209,19 @@ class Pool:
     [[0.5, 2.0], [2.0, 8.0]]
     """
 
-    from_predictions = staticmethod(read_predictions)
-
-    def __init__(self, candidates: Any, *, task: Task) -> None:
+    def __init__(self, candidates: Models, *, task: Task) -> None:
         check_task_name(task)
         self.task: Task = task
         self.names, self.candidates = _named(candidates)
-        _refuse_one_twice(self.names, self.candidates)
+        _check_distinct(self.names, self.candidates)
         for name, candidate in self._items():
             candidate.check_task(task, name)
         self.costs = np.array([candidate.cost for candidate in self.candidates])
-        self.classes = self._union_of_classes()
-        self._places = [self._places_of(candidate) for candidate in self.candidates]
-        self._has_columns = any(isinstance(c, Column) for c in self.candidates)
+        self._labels = {}
+        if task == "classification":
+            self._labels = {n: c.classes for n, c in self._items() if c.classes is not None}
+        self.classes = union_of_classes(self._labels) if self._labels else None
+        self._columns = [key for c in self.candidates for key in c.prediction_columns()]
         self._warned = False
 
     @property
@@ -106,38 +231,37 @@ class Pool:
 
     def expand(self, X: Table) -> Pool:
         """Replace each glob by the columns of X that it matches."""
-        if not any(isinstance(c, Column) and c.is_glob for c in self.candidates):
-            return self
         pairs = [pair for name, c in self._items() for pair in c.expand(name, X)]
+        if pairs == list(self._items()):
+            return self
         return Pool(pairs, task=self.task)
 
     def prediction_columns(self, X: Table) -> set[ColumnKey]:
-        """The columns of X that hold predictions: names where they are strings, else positions."""
-        held = [key for c in self.candidates if isinstance(c, Column) for key in c.columns]
-        positions, names = positions_of(X, held), column_names(X)
+        """Return the columns of X that hold predictions, by name if all names are strings."""
+        positions, names = positions_of(X, self._columns), column_names(X)
         if names is None or not all(isinstance(name, str) for name in names):
-            return set(positions)  # an integer always means a position, whatever columns are called
+            return set(positions)  # an integer always means a position, not a name
         return {names[position] for position in positions}
 
     def fit(
         self,
         X: Table,
-        y: Any,
+        y: Output,
         *,
-        cv: Any = None,
-        sample_weight: Any = None,
-        groups: Any = None,
-        random_state: Any = None,
+        cv: Folds = None,
+        sample_weight: Output | None = None,
+        groups: Output | None = None,
+        random_state: RandomState = None,
         outputs: OutputNames | None = None,
-    ) -> tuple[Pool, dict[str, Array], Covered]:
-        """Fit the CrossFitted candidates, out of fold and on all rows; the others stay as they are.
+    ) -> tuple[Pool, dict[str, Array], RowMask]:
+        """Fit the CrossFitted candidates, out of fold and on all rows; others stay unchanged.
 
         Parameters
         ----------
         X : n rows; y : (n,) or (n, K).
-        cv : folds for those that have none of their own.
+        cv : folds for the candidates that state none.
         sample_weight, groups : (n,) or None.
-        random_state : seeds the estimators whose own random_state is None.
+        random_state : seeds the estimators whose random_state is None.
         outputs : the order of several outputs, as in `predict`.
 
         Returns
@@ -146,8 +270,8 @@ class Pool:
             With each CrossFitted replaced by its model fitted on all rows.
         out_of_fold : dict
             From the name of each CrossFitted to its out-of-fold predictions, (n,) or (n, K),
-            aligned to `pool.classes` and NaN in rows not covered; `pool.predict(X,
-            given=out_of_fold)` puts them in their place in P.
+            aligned to `pool.classes` and NaN in rows not covered; pass them to
+            `pool.predict(X, given=out_of_fold)`.
         covered : (n,) bool
             The rows for which every CrossFitted has an out-of-fold prediction.
         """
@@ -155,7 +279,7 @@ class Pool:
         covered = np.ones(n_rows(X), dtype=bool)
         if not self.has_own_models:
             return self, {}, covered
-        # Made once for all candidates: they share them, and a generator can be walked once only.
+        # All candidates share these folds, and an iterator of folds can be read only once.
         folds = make_folds(
             cv,
             np.asarray(y),
@@ -163,14 +287,14 @@ class Pool:
             classification=self.task == "classification",
             random_state=random_state,
         )
-        outputs = OutputNames() if outputs is None else outputs
+        outputs = outputs or OutputNames()
         fitted: dict[str, Candidate] = dict(self._items())
         raw: dict[str, Array] = {}
-        for name, candidate, seen in self._seen_by_each(X):
+        for name, candidate, inputs in self._with_inputs(X):
             if not isinstance(candidate, CrossFitted):
                 continue
             fitted[name], raw[name], tested = candidate.fit_out_of_fold(
-                seen,
+                inputs,
                 y,
                 task=self.task,
                 cv=folds,
@@ -181,32 +305,37 @@ class Pool:
                 outputs=outputs,
             )
             covered &= tested
-        _check_some_row_is_covered(covered, raw)
-        pool = Pool(list(fitted.items()), task=self.task)
-        aligned = {n: pool._aligned(self.names.index(n), values) for n, values in raw.items()}
+        if not covered.any():
+            raise InvalidInputError(
+                "At least one row must have an out-of-fold prediction of every CrossFitted "
+                f"candidate, and no row has one from all of {listed(list(raw))}: give them the "
+                "same cv=."
+            )
+        pool = Pool(fitted, task=self.task)
+        aligned = {name: pool._aligned(fitted[name], values) for name, values in raw.items()}
         return pool, aligned, covered
 
     def predict(
         self,
         X: Table,
         *,
-        only: Any = None,
+        only: Iterable[str] | RowMask | None = None,
         given: Mapping[str, Array] | None = None,
         outputs: OutputNames | None = None,
         rows: Rows | None = None,
     ) -> Array:
-        """Ask every candidate about every row.
+        """Predict every row with every candidate.
 
         Parameters
         ----------
         X : n rows.
-        only : the candidates to ask, by name or as a mask (M,); or the rows for which to ask
-            each, as a mask (n, M). Predictions that are not asked for are zero in P, so that a
-            weight of zero leaves them out of any average.
-        given : predictions already known, by name, put into P as they are.
-        outputs : the order of several outputs in regression, by which data frames that candidates
-            return are arranged; that of the first such frame if None.
-        rows : (n,) numbers by which errors call the rows; counted from zero if None.
+        only : the candidates to call, by name or as a mask (M,); or the rows for which to call
+            each, as a mask (n, M). Other predictions are zero in P, so that a weight of zero
+            leaves them out of any average.
+        given : predictions by name that are used instead of calling these candidates.
+        outputs : the order of several outputs in regression. Data frames that candidates return
+            are put in this order. If None, the first data frame sets the order.
+        rows : (n,) row numbers for error messages; counted from zero if None.
 
         Returns
         -------
@@ -214,98 +343,153 @@ class Pool:
             axis follows `classes`.
         """
         X = unmasked(X)
-        if not self._warned:
-            self._warn_of_unknown_classes()
+        if self.classes is not None and not self._warned:
+            self._warned = True
+            warn_unknown_classes(self._labels, self.classes)
         given = given or {}
         self._check_known(given)
         mask = None if only is None else self._mask(only, n_rows(X))
-        outputs = OutputNames() if outputs is None else outputs
-        return stacked(self._answers(X, mask, given, outputs, rows), self.names, n_rows(X))
+        columns = self._predict_each(X, mask, given, outputs or OutputNames(), rows)
+        return stacked(columns, self.names, n_rows(X))
 
-    def check_labels(self, y: Any) -> None:
-        """Refuse labels in y that no candidate knows; a CrossFitted will learn any."""
+    def check_labels(self, y: Output) -> None:
+        """Raise an error if y has labels that no candidate knows. A CrossFitted learns any."""
         if self.classes is None:
             return
         labels = np.unique(np.asarray(y))
-        numbered = self.classes.dtype.kind == "U" and are_numbers_from_zero(labels)
-        strange = unknown_classes(self.classes.tolist(), labels)
-        if numbered or (strange and not self.has_own_models):
+        advice = ""
+        unknown = unknown_classes(self.classes, labels)
+        counted = labels.dtype.kind in "iu" and np.array_equal(labels, np.arange(len(labels)))
+        if self.classes.dtype.kind == "U" and counted:
+            advice = NUMBERED_BY_TOOLS
+        elif unknown and not self.has_own_models:
+            advice = LEAVE_OUT_OR_ADD
+        if advice:
             raise InvalidInputError(
                 f"Every label in y must be known to some candidate; none knows "
-                f"{listed(strange)}, and together they know {listed(self.classes)}: "
-                f"{NUMBERED_BY_TOOLS if numbered else LEAVE_OUT_OR_ADD}"
+                f"{listed(unknown)}, and together they know {listed(self.classes)}: {advice}"
             )
 
-    def _answers(
+    @staticmethod
+    def from_predictions(
+        predictions: Predictions,
+        *,
+        n_rows: int,
+        task: Task,
+        names: Sequence[str] | None = None,
+        classes: Classes | None = None,
+        outputs: OutputNames | None = None,
+    ) -> tuple[Names, Array]:
+        """Read and check predictions that a user passes instead of models.
+
+        Parameters
+        ----------
+        predictions : array (n, M) or (n, M, K); dict from name to (n,) or (n, K); or a data frame
+            with one column per candidate. In classification with two classes, (n, M) and (n,)
+            hold the probability of the second. A data frame (n, K) in a dict has the class labels
+            as columns; in regression its columns are K outputs, matched by name if the names are
+            strings.
+        n_rows : the number of rows expected.
+        task : "regression" or "classification".
+        names : the names expected, or None. Predictions with names are put in this order. The
+            columns of an array must be in this order already.
+        classes : (K,) labels of the last axis, in classification.
+        outputs : the order of several outputs in regression; if None, the first data frame with
+            names sets it.
+
+        Returns
+        -------
+        names : tuple of M strings
+        P : (n, M), or (n, M, K) for several outputs and for classification
+
+        Examples
+        --------
+        >>> names, P = Pool.from_predictions({"b": [1.0], "a": [2.0]}, n_rows=1,
+        ...                                  task="regression", names=["a", "b"])
+        >>> names, P.tolist()
+        (('a', 'b'), [[2.0, 1.0]])
+        """
+        check_task_name(task)
+        labels = _labels_of_task(task, classes)
+        P = _valid_array(predictions, n_rows, labels)
+        if P is not None and (names is None or len(names) == P.shape[1]):
+            return tuple(names or numbered(P.shape[1])), P
+        by_name = _by_name(predictions, n_rows, names, labels)
+        if names is not None:
+            check_same_names(list(by_name), names)
+        ordered, outputs = tuple(names or by_name), outputs or OutputNames()
+        if labels is None:
+            checked = (_regression(by_name[name], name, n_rows, outputs) for name in ordered)
+        else:
+            column_labels = _column_labels(by_name, labels)
+            warn_unknown_classes(column_labels, labels)
+            checked = (
+                _classification(by_name[name], name, n_rows, column_labels[name], labels)
+                for name in ordered
+            )
+        return ordered, stacked(checked, ordered, n_rows)
+
+    def _predict_each(
         self,
         X: Table,
-        mask: Mask | None,
+        mask: RowMask | None,
         given: Mapping[str, Array],
         outputs: OutputNames,
         rows: Rows | None,
     ) -> Iterator[Array | None]:
-        """Predictions of one candidate after another; None for one that is not asked."""
-        for m, (name, candidate, seen) in enumerate(self._seen_by_each(X)):
+        """Yield the predictions of each candidate; None for one that is not called."""
+        n = n_rows(X)
+        for m, (name, candidate, inputs) in enumerate(self._with_inputs(X)):
             if name in given:
                 yield given[name]
                 continue
-            asked = None if mask is None else mask[:, m]
-            values = _ask(candidate, seen, self.task, name, asked, outputs, rows)
-            yield None if values is None else self._aligned(m, values)
+            predict = partial(candidate.predict, task=self.task, name=name, outputs=outputs)
+            chosen = np.arange(n) if mask is None else np.flatnonzero(mask[:, m])
+            if len(chosen) == n:
+                yield self._aligned(candidate, predict(inputs, rows=rows))
+            elif len(chosen) == 0:
+                yield None
+            else:
+                numbers = chosen if rows is None else np.asarray(rows)[chosen]
+                values = predict(take_rows(inputs, chosen), rows=numbers)
+                column = np.zeros((n, *values.shape[1:]))
+                column[chosen] = values
+                yield self._aligned(candidate, column)
 
     def _items(self) -> Iterable[tuple[str, Candidate]]:
         return zip(self.names, self.candidates, strict=True)
 
-    def _seen_by_each(self, X: Table) -> Iterator[tuple[str, Candidate, Any]]:
-        """Each candidate with what it may see: all of X, or X without the prediction columns."""
-        others = None if self._has_columns else X
+    def _with_inputs(self, X: Table) -> Iterator[tuple[str, Candidate, Table]]:
+        """Yield each candidate with its inputs: X, or X without the prediction columns."""
+        reduced: Table | None = None
         for name, candidate in self._items():
-            if not self._has_columns or candidate.picks_own_columns(X):
+            if not self._columns or candidate.picks_own_columns(X):
                 yield name, candidate, X
                 continue
-            if others is None:
-                others = drop_columns(X, self.prediction_columns(X))
-            yield name, candidate, others
+            if reduced is None:
+                reduced = drop_columns(X, self.prediction_columns(X))
+            yield name, candidate, reduced
 
-    def _union_of_classes(self) -> Labels | None:
-        if self.task == "regression":
-            return None
-        known = {name: c.classes for name, c in self._items() if c.classes is not None}
-        return union_of_classes(known) if known else None
-
-    def _places_of(self, candidate: Candidate) -> NDArray[np.intp] | None:
+    def _aligned(self, candidate: Candidate, values: Array) -> Array:
         if self.classes is None or candidate.classes is None:
-            return None
-        return places_of(candidate.classes, self.classes)
-
-    def _aligned(self, m: int, values: Array) -> Array:
-        if self.classes is None:
             return values
-        return align(values, self._places[m], len(self.classes))
+        return align(values, candidate.classes, self.classes)
 
-    def _warn_of_unknown_classes(self) -> None:
-        self._warned = True
-        if self.classes is None:
-            return
-        known = {name: c.classes for name, c in self._items() if c.classes is not None}
-        warn_unknown_classes(
-            {name: unknown_classes(own.tolist(), self.classes) for name, own in known.items()}
-        )
-
-    def _mask(self, only: Any, n: int) -> Mask:
-        """What to ask, as a mask (n, M)."""
+    def _mask(self, only: Iterable[str] | RowMask, n: int) -> RowMask:
+        """Return the predictions to make as a mask (n, M)."""
         M = len(self.names)
-        mask = np.asarray(only if isinstance(only, np.ndarray) else list(only))
-        if mask.dtype == bool and mask.shape in ((M,), (n, M)):
-            return np.broadcast_to(mask, (n, M))
-        wanted = mask.tolist()
-        if not all(isinstance(name, str) for name in wanted):
+        if not isinstance(only, np.ndarray):
+            only = np.asarray(list(only))
+        if only.dtype == bool and only.shape in ((M,), (n, M)):
+            return np.broadcast_to(only, (n, M))
+        chosen = only.tolist()
+        if not all(isinstance(name, str) for name in chosen):
             raise InvalidInputError(
                 f"only must be names of candidates, or a mask of shape ({M},) or ({n}, {M}); "
-                f"received values of dtype {mask.dtype} and shape {mask.shape}."
+                f"received values of dtype {only.dtype} and shape {only.shape}."
             )
-        self._check_known(wanted)
-        return np.broadcast_to([name in wanted for name in self.names], (n, M))
+        self._check_known(chosen)
+        return np.broadcast_to([name in chosen for name in self.names], (n, M))
 
     def _check_known(self, names: Iterable[str]) -> None:
         for name in names:
@@ -313,8 +497,8 @@ class Pool:
                 raise unknown_name("candidate", name, self.names)
 
 
-def _named(candidates: Any) -> tuple[tuple[str, ...], tuple[Candidate, ...]]:
-    """Names and candidates out of any of the three forms."""
+def _named(candidates: Models) -> tuple[Names, tuple[Candidate, ...]]:
+    """Return names and candidates from any of the three forms."""
     if isinstance(candidates, Mapping):
         candidates = list(candidates.items())
     if not isinstance(candidates, list | tuple):
@@ -327,62 +511,217 @@ def _named(candidates: Any) -> tuple[tuple[str, ...], tuple[Candidate, ...]]:
             "candidates must hold at least one model; received none: pass for example "
             "candidates={'north': fitted_model}."
         )
-    pairs = [isinstance(item, tuple) and len(item) == 2 for item in candidates]
-    if all(pairs):
-        names = check_names(name for name, _ in candidates)
-        return names, tuple(_as_named_candidate(name, model) for name, model in candidates)
-    if any(pairs):
+    pairs = [item for item in candidates if isinstance(item, tuple) and len(item) == 2]
+    if len(pairs) == len(candidates):
+        names = check_names(name for name, _ in pairs)
+        return names, tuple(_as_named_candidate(name, model) for name, model in pairs)
+    if pairs:
         raise InvalidInputError(
             "candidates must be all (name, model) pairs or all models; received "
-            f"{sum(pairs)} pairs among {len(pairs)}: name every model."
+            f"{len(pairs)} pairs among {len(candidates)}: name every model."
         )
     models = tuple(as_candidate(model) for model in candidates)
     return check_names(made_unique([model.label for model in models])), models
 
 
-def _as_named_candidate(name: str, model: Any) -> Candidate:
+def _as_named_candidate(name: str, model: Model) -> Candidate:
     try:
         return as_candidate(model)
     except InvalidInputError as error:
         raise InvalidInputError(f"Candidate {name!r}: {error}") from error
 
 
-def _refuse_one_twice(names: Sequence[str], candidates: Sequence[Candidate]) -> None:
-    first: dict[Hashable, str] = {}
+def _check_distinct(names: Sequence[str], candidates: Sequence[Candidate]) -> None:
+    name_of: dict[Hashable, str] = {}
     for name, candidate in zip(names, candidates, strict=True):
-        other = first.setdefault(candidate.identity(), name)
-        if other != name:
+        earlier = name_of.setdefault(candidate.identity(), name)
+        if earlier != name:
             raise InvalidInputError(
-                f"One candidate twice: {other!r} and {name!r} are the very same {candidate!r}; "
-                "each enters a pool once: leave one out, or give them different inputs=."
+                f"Candidates {earlier!r} and {name!r} are the same {candidate!r}. Leave one out, "
+                "or give them different inputs=."
             )
 
 
-def _ask(
-    candidate: Candidate,
-    X: Table,
-    task: Task,
-    name: str,
-    mask: Mask | None,
-    outputs: OutputNames,
-    rows: Rows | None,
-) -> Array | None:
-    """Predictions of one candidate, zero in the rows left out; None if all are."""
-    if mask is None or mask.all():
-        return candidate.predict(X, task, name=name, rows=rows, outputs=outputs)
-    if not mask.any():
+# Predictions that a user passes instead of models.
+
+
+def check_same_index(predictions: Predictions, X: Table) -> None:
+    """Raise an error if pandas predictions do not have the index of a pandas X.
+
+    >>> check_same_index(np.zeros((2, 1)), np.zeros((2, 3)))  # arrays have no index
+    """
+    tables = list(predictions.values()) if isinstance(predictions, Mapping) else [predictions]
+    expected = pandas_index(X) if hasattr(X, "columns") else None
+    for index in map(pandas_index, tables):
+        if index is None or expected is None:
+            continue
+        row = differing_row(index, expected)
+        if row is not None:
+            raise InvalidInputError(
+                "predictions must have the rows of X in the same order, and their index differs "
+                f"from X's: in row {row} X has {expected[row]!r} and predictions {index[row]!r}. "
+                "Put them in order with predictions.loc[X.index]. If they are in order already, "
+                "pass predictions.to_numpy(), or set their index to X.index."
+            )
+
+
+def with_named_classes(predictions: Predictions, classes: Labels) -> Labels:
+    """Return the classes of a sample (K,) together with those that data frames have as columns.
+
+    A small sample may lack a rare class that the candidates know.
+
+    >>> with_named_classes({"a": np.ones((1, 2))}, as_labels([0, 1])).tolist()
+    [0, 1]
+    """
+    if not isinstance(predictions, Mapping):
+        return classes
+    labels = {str(label) for label in classes.tolist()}
+    columns = {name: None for table in predictions.values() for name in column_names(table) or ()}
+    further = [str(name) for name in columns if str(name) not in labels]
+    dtype = classes.dtype
+    if dtype.kind == "U":
+        dtype = np.dtype(str)
+    try:
+        added = np.asarray(further, dtype=str).astype(dtype)
+    except ValueError:
+        return classes  # a column that is not a label is reported later, by its name
+    return np.unique(np.concatenate([classes, added]))
+
+
+def _labels_of_task(task: Task, classes: Classes | None) -> Labels | None:
+    if task == "regression":
         return None
-    asked = np.flatnonzero(mask)
-    numbers = asked if rows is None else np.asarray(rows)[asked]
-    some = candidate.predict(take_rows(X, asked), task, name=name, rows=numbers, outputs=outputs)
-    values = np.zeros((len(mask), *some.shape[1:]))
-    values[asked] = some
-    return values
-
-
-def _check_some_row_is_covered(covered: Covered, names: Iterable[str]) -> None:
-    if not covered.any():
+    if classes is None:
         raise InvalidInputError(
-            "Some row must have an out-of-fold prediction of every CrossFitted candidate, and "
-            f"none has for {', '.join(repr(name) for name in names)}: give them the same cv=."
+            "Bare predictions of probabilities need the classes of their last axis; received none."
         )
+    return as_labels(classes)
+
+
+def _valid_array(predictions: Predictions, n: int, labels: Labels | None) -> Array | None:
+    """Return P if the predictions are one valid array; else None.
+
+    The checks by candidate are slower, and find the candidate with the error.
+    """
+    if not isinstance(predictions, np.ndarray) or predictions.dtype.kind not in "biuf":
+        return None
+    if np.ma.is_masked(predictions):
+        return None
+    P = np.asarray(predictions)  # without a mask that hides nothing
+    if P.ndim not in (2, 3) or len(P) != n or P.size == 0:
+        return None
+    if labels is not None:
+        if P.shape[2:] != labels.shape or not are_probabilities(P):
+            return None
+        return P.astype(np.float64, copy=False)
+    if P.shape[2:] == (1,):
+        P = P[:, :, 0]
+    if not np.isfinite(P).all():
+        return None
+    if n >= LARGE_ROWS and P.dtype == np.float32:
+        return P  # large arrays are not copied: they may be memory-mapped
+    return P.astype(np.float64, copy=False)
+
+
+def _by_name(
+    predictions: Predictions, n: int, names: Sequence[str] | None, labels: Labels | None
+) -> dict[str, Output]:
+    """Split predictions into those of each candidate, by name."""
+    if isinstance(predictions, Mapping):
+        for name, values in predictions.items():
+            _check_rows(values, n, f"predictions of candidate {name!r}")
+        columns: Sequence[Output] = list(predictions.values())
+        received: Iterable[Hashable] = predictions
+    else:
+        _check_rows(predictions, n, "predictions")
+        received = column_names(predictions) or ()
+        if received:
+            columns = [column_values(predictions, name) for name in check_names(received)]
+        else:
+            columns = _columns_of_array(predictions, labels)
+            received = _names_of_array(len(columns), names)
+    if not columns:
+        raise InvalidInputError("predictions must hold at least one candidate; received none.")
+    return dict(zip(check_names(received), columns, strict=True))
+
+
+def _check_rows(values: Output, n: int, subject: str) -> None:
+    try:
+        rows = len(values)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidInputError(
+            f"{subject} must be an array, a dict from name to array or a data frame; received "
+            f"{type(values).__name__}."
+        ) from None
+    if rows != n:
+        raise InvalidInputError(
+            f"{subject} must have the rows of X in the same order; X has {n} rows and {subject} "
+            f"{rows}."
+        )
+
+
+def _columns_of_array(predictions: Output, labels: Labels | None) -> list[AnyArray]:
+    try:
+        plain = readable_tensor(predictions)
+        if isinstance(plain, list | tuple):
+            plain = unmasked(plain)
+        P = np.asanyarray(plain)  # keeps a mask, which is refused later, by candidate
+    except ValueError as error:
+        raise InvalidInputError(
+            f"predictions must have shape (n, M) or (n, M, K); received rows of unequal length "
+            f"({error}): make one column per candidate."
+        ) from error
+    if P.ndim not in (2, 3):
+        raise InvalidInputError(
+            f"predictions must have shape (n, M) or (n, M, K); received {P.shape}: make one "
+            "column per candidate."
+        )
+    if labels is not None and P.ndim == 3 and P.shape[1] and P.shape[2] != len(labels):
+        raise InvalidInputError(
+            f"The last axis of predictions must have the {len(labels)} classes {listed(labels)}; "
+            f"received {P.shape[2]}. If the sample lacks a class, pass a dict from name to data "
+            "frame, with the classes as columns."
+        )
+    return [P[:, m] for m in range(P.shape[1])]
+
+
+def _names_of_array(M: int, names: Sequence[str] | None) -> Names:
+    if names is None:
+        return numbered(M)
+    if len(names) != M:
+        raise InvalidInputError(
+            f"predictions must have one column for each of the {len(names)} candidates "
+            f"{listed(names)}; received {M} columns."
+        )
+    return tuple(names)
+
+
+def _regression(values: Output, name: str, n: int, outputs: OutputNames) -> Array:
+    if column_names(values) is not None:
+        values = dense(outputs.arranged(values, f"predictions of candidate {name!r}"))
+    return as_prediction(values, name=name, n=n, classes=None)
+
+
+def _classification(
+    values: Output, name: str, n: int, column_labels: Labels, classes: Labels
+) -> Array:
+    checked = as_prediction(values, name=name, n=n, classes=column_labels)
+    return align(checked, column_labels, classes)
+
+
+def _column_labels(by_name: Mapping[str, Output], classes: Labels) -> dict[str, Labels]:
+    """Return the labels of the columns of each candidate; those of an array are the classes."""
+    label_of = {str(label): label for label in classes.tolist()}
+    labels = dict.fromkeys(by_name, classes)
+    for name, values in by_name.items():
+        columns = column_names(values)
+        if columns is None:
+            continue
+        for column in columns:
+            if str(column) not in label_of:
+                raise InvalidInputError(
+                    f"predictions of candidate {name!r} have a column {column!r}, which is not "
+                    f"among the classes {listed(classes)}: name the columns after the classes."
+                )
+        labels[name] = as_labels([label_of[str(column)] for column in columns])
+    return labels

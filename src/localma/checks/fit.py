@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from localma._types import AnyArray, Array, Integers, RowMask, Rows
-from localma.candidates.answers import Table
+from localma.candidates.outputs import Table
 from localma.checks.cautions import Caution, list_names
 from localma.equations import row_losses
 from localma.evidence import Baseline, BaselineGap, baseline_gap

@@ -23,10 +23,10 @@ from sklearn.pipeline import Pipeline
 
 from localma._types import Array, RowMask, Rows
 from localma.candidates import CrossFitted, Pool
-from localma.candidates.answers import OutputNames, Table
 from localma.candidates.base import Candidate
 from localma.candidates.estimator import EstimatorCandidate
 from localma.candidates.function import FunctionCandidate
+from localma.candidates.outputs import OutputNames, Table
 from localma.checks.cautions import Caution, list_names
 from localma.equations import row_losses
 from localma.evidence import effective_number, mean_and_error

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from localma.candidates import needs_trust
+from localma.candidates.base import recipe_type_of
 from localma.cli.app import AsJson, ModelFile
 from localma.cli.showing import print_json
 from localma.errors import FileFormatError
@@ -89,7 +89,7 @@ def _candidate(entry: Any) -> str:
     if recipe is None:
         return f"{entry.get('name')}: not in the file"
     try:
-        trust = ", needs --trust" if needs_trust(recipe) else ""
+        trust = ", needs --trust" if recipe_type_of(recipe).needs_trust else ""
     except FileFormatError:
         trust = ", unknown kind"
     return f"{entry.get('name')}: {recipe.get('kind')}{trust}"

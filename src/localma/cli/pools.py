@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from localma.candidates import Candidate, Column, as_candidate
-from localma.candidates.infer import KINDS, SUFFIXES
+from localma.candidates.base import KINDS
+from localma.candidates.pool import SUFFIXES
 from localma.cli.app import wrong_call
 from localma.errors import InvalidInputError
 from localma.imports import import_name, import_object, modules_beside

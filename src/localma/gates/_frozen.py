@@ -91,7 +91,7 @@ class FeatureCache:
             return {}
         there = self.shelf.read(_keys(digests))
         return self._remember(
-            [digests[place] for place in there.places], there.predictions.astype(np.float32)
+            [digests[place] for place in there.index], there.predictions.astype(np.float32)
         )
 
     def _remember(self, digests: Sequence[bytes], features: Float32) -> dict[bytes, Float32]:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted
 
-from localma.candidates.answers import check_no_label_missing, listed, unknown_classes
-from localma.candidates.bare_predictions import check_same_index
+from localma.candidates.outputs import check_no_label_missing, listed, unknown_classes
+from localma.candidates.pool import check_same_index
 from localma.checks.losses import check_predictions, check_targets
 from localma.equations import global_average, local_average, row_losses
 from localma.errors import InvalidInputError

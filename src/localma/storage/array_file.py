@@ -1,8 +1,8 @@
 """Named arrays and a JSON description in one safetensors file, with a checksum.
 
 The header's metadata holds the format version, the description and a SHA-256 of the whole file,
-taken with 64 zeros in the place of the checksum. So damage to any byte is noticed: to names,
-types, shapes, numbers or the description. A checksum is not a signature: whoever changes a file on
+computed with 64 zeros in place of the checksum. It detects damage to any byte: in names, types,
+shapes, numbers or the description. A checksum is not a signature: a program that changes a file on
 purpose can compute a new one.
 """
 
@@ -17,20 +17,23 @@ from hashlib import sha256
 from math import prod
 from pathlib import Path
 from reprlib import Repr
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
+from localma._types import AnyArray
 from localma.errors import FileFormatError, InvalidInputError
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 FORMAT_VERSION = 3
 """The format that is written."""
 READ_VERSIONS = (3,)
-"""The formats that are read; 1 and 2 were never released."""
+"""The formats that are read."""
 
-MOST_DIMENSIONS = 16
-DTYPES: dict[str, np.dtype[Any]] = {
+MAX_DIMENSIONS = 16
+DTYPES: dict[str, np.dtype[np.generic]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
@@ -44,20 +47,20 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "U8": np.dtype("u1"),
     "BOOL": np.dtype("?"),
 }
-"""Types of numbers by their names in safetensors; NumPy has no others of these."""
+"""NumPy types by their names in safetensors."""
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _ZEROS = b"0" * 64
 _CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 _BLOCK = 2**20
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, AnyArray]
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """What a file holds.
+    """The content of a file.
 
     Attributes
     ----------
@@ -65,7 +68,7 @@ class ArrayFile:
     version : the format version
     description : a JSON object
     types : the type and shape of each array
-    arrays : the arrays; empty if they were not asked for
+    arrays : the arrays; empty if only the description was read
     """
 
     sha256: str
@@ -77,16 +80,16 @@ class ArrayFile:
 
 @dataclass(frozen=True)
 class ArrayType:
-    """Type and shape of an array, and where its bytes start and stop."""
+    """Type and shape of an array, and the range of its bytes."""
 
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
     start: int
     stop: int
 
 
 def shown(value: object) -> str:
-    """Write a value from a file for a message: short, with control characters escaped.
+    """Format a value from a file for a message: short, with control characters escaped.
 
     >>> shown("a" * 10_000)[-8:], shown([[[[[[[[1]]]]]]]])
     ("aaaaaaa'", '[[[[...]]]]')
@@ -103,14 +106,14 @@ _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 12
 # Writing.
 
 
-def to_bytes(description: Json, arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Make the content of a file; the same for the same description and arrays.
+def to_bytes(description: Json, arrays: Mapping[str, AnyArray]) -> bytes:
+    """Return the content of a file; it depends only on the description and the arrays.
 
     >>> content = to_bytes({"estimator": "mean"}, {"weights": np.array([0.5, 0.5])})
     >>> seal(content) == content
     True
     """
-    # Wide types first, so that every array starts at a multiple of its item size.
+    # Wide types come first, so that every array starts at a multiple of its item size.
     order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
     blocks, entries, start = [], {}, 0
     for name in order:
@@ -145,20 +148,20 @@ def seal(content: bytes) -> bytes:
     header, _ = _without_checksum(content[8:stop])
     digest = sha256(content[:8] + header)
     digest.update(memoryview(content)[stop:])
-    found = _CHECKSUM.search(header)
-    assert found is not None
-    at = found.start(1)
-    sealed = header[:at] + digest.hexdigest().encode() + header[at + 64 :]
+    sealed = _with_checksum(header, digest.hexdigest().encode())
     return b"".join([content[:8], sealed, memoryview(content)[stop:]])
 
 
 def _without_checksum(header: bytes) -> tuple[bytes, str | None]:
-    """The header with zeros for its checksum, and the checksum; None unless it has exactly one."""
-    matches = list(_CHECKSUM.finditer(header))
-    if len(matches) != 1:
+    """Return the header with zeros for its checksum, and the checksum; None unless it has one."""
+    checksums = _CHECKSUM.findall(header)
+    if len(checksums) != 1:
         return header, None
-    at = matches[0].start(1)
-    return header[:at] + _ZEROS + header[at + 64 :], header[at : at + 64].decode()
+    return _with_checksum(header, _ZEROS), checksums[0].decode()
+
+
+def _with_checksum(header: bytes, checksum: bytes) -> bytes:
+    return _CHECKSUM.sub(b'"sha256":"%b"' % checksum, header, count=1)
 
 
 # Reading.
@@ -167,7 +170,7 @@ def _without_checksum(header: bytes) -> tuple[bytes, str | None]:
 def read(path: Path, *, with_arrays: bool = True) -> ArrayFile:
     """Read a file and verify its checksum.
 
-    Memory: the arrays as they are in the file, if asked for, and at most 50 times the header.
+    Needs memory for the arrays, if they are read, and at most 50 times that of the header.
     """
     with open(path, "rb") as file:
         length, header = _read_header(file, path)
@@ -175,17 +178,18 @@ def read(path: Path, *, with_arrays: bool = True) -> ArrayFile:
         digest = sha256(length + zeroed)
         data, n_bytes = _read_data(file, digest, with_arrays)
     if recorded is None:
-        raise _without_a_checksum(header, path)
+        _metadata(_parsed(header, "The header"), path)  # another program may have written it
+        raise FileFormatError(f"{path} has no checksum. Save the model again.")
     if digest.hexdigest() != recorded:
         raise FileFormatError(
             f"{path} is damaged: its SHA-256 should be {recorded} and is {digest.hexdigest()}. "
-            "Copy the file again from where it came from, or save the model again."
+            "Copy the file again, or save the model again."
         )
     entries = _parsed(header, f"The header of {path}")
     metadata = _metadata(entries, path)
     types = _types(entries, n_bytes, path)
     description = _parsed(str(metadata.get("description")), f"The description in {path}")
-    arrays = {name: _array(data, kind, name) for name, kind in types.items()} if with_arrays else {}
+    arrays = {name: _array(data, types[name], name) for name in types if with_arrays}
     return ArrayFile(recorded, int(metadata["format_version"]), description, types, arrays)
 
 
@@ -204,33 +208,22 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[bytes, bytes]:
 def _not_a_model(path: Path) -> FileFormatError:
     return FileFormatError(
         f"{path} is not a localma model file, or it was cut short. Name a file that save() or "
-        "`localma fit` wrote, or copy it again from where it came from."
+        "`localma fit` wrote, or copy it again."
     )
 
 
-def _read_data(file: BinaryIO, digest: Any, keep: bool) -> tuple[bytearray, int]:
-    """The bytes behind the header, if they are to be kept, and their number."""
-    # Not mapped: a mapped file that another process cuts short would end this one.
-    left = max(0, os.fstat(file.fileno()).st_size - file.tell())
-    data = bytearray(left if keep else min(left, _BLOCK))
-    view, n_bytes = memoryview(data), 0
-    while n_bytes < left:
-        start = n_bytes if keep else 0
-        count = file.readinto(view[start : start + _BLOCK])  # type: ignore[attr-defined]
-        if not count:
-            break
-        digest.update(view[start : start + count])
-        n_bytes += count
+def _read_data(file: BinaryIO, digest: _Hash, keep: bool) -> tuple[bytearray, int]:
+    """Return the bytes after the header, if `keep`, and their number."""
+    # Not mapped, because this process would be killed if another one cut the file short.
+    remaining = max(0, os.fstat(file.fileno()).st_size - file.tell())
+    data = bytearray(remaining * keep)
+    n_bytes = 0
+    while n_bytes < remaining and (block := file.read(_BLOCK)):
+        digest.update(block)
+        if keep:
+            data[n_bytes : n_bytes + len(block)] = block
+        n_bytes += len(block)
     return data, n_bytes
-
-
-def _without_a_checksum(header: bytes, path: Path) -> FileFormatError:
-    """Build the error for a file that another program, or an older version, wrote."""
-    try:
-        _metadata(_parsed(header, "The header"), path)
-    except FileFormatError as error:
-        return error
-    return FileFormatError(f"{path} has no checksum. Save the model again.")
 
 
 def _metadata(entries: Json, path: Path) -> Json:
@@ -238,7 +231,7 @@ def _metadata(entries: Json, path: Path) -> Json:
     if not isinstance(metadata, dict) or metadata.get("format") != "localma":
         raise FileFormatError(f"{path} is a safetensors file, but localma did not write it.")
     version = metadata.get("format_version")
-    if version not in [str(known) for known in READ_VERSIONS]:
+    if version not in {str(number) for number in READ_VERSIONS}:
         readable = " and ".join(map(str, READ_VERSIONS))
         raise FileFormatError(
             f"{path} has format version {shown(version)}; this localma reads {readable}. Load it "
@@ -247,33 +240,42 @@ def _metadata(entries: Json, path: Path) -> Json:
     return metadata
 
 
-def _parsed(text: str | bytes, what: str) -> Json:
-    """A JSON object in which no name is there twice."""
-    try:
-        value = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(
-            f"{what} cannot be read as JSON ({type(error).__name__}: {str(error)[:200]}). Save the "
-            "model again."
-        ) from None
-    if not isinstance(value, dict):
-        raise FileFormatError(f"{what} must be a JSON object; received {shown(value)}.")
-    return value
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON strictly: a ValueError for NaN, for infinity and for a name that occurs twice.
+
+    >>> parse_json('{"rows": 3}')
+    {'rows': 3}
+    """
+    return json.loads(text, object_pairs_hook=_unique_names, parse_constant=_refuse_constant)
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> Json:
+def _unique_names(pairs: list[tuple[str, Any]]) -> Json:
     value = dict(pairs)
     if len(value) < len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     return value
 
 
-def _refuse_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+def _parsed(text: str | bytes, origin: str) -> Json:
+    """Parse a JSON object."""
+    try:
+        value = parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(
+            f"{origin} cannot be read as JSON ({type(error).__name__}: {str(error)[:200]}). Save "
+            "the model again."
+        ) from None
+    if not isinstance(value, dict):
+        raise FileFormatError(f"{origin} must be a JSON object; received {shown(value)}.")
+    return value
+
+
 def _types(entries: Json, n_bytes: int, path: Path) -> dict[str, ArrayType]:
-    """Types of the arrays, which must fill the bytes behind the header without gap or overlap."""
+    """Read the types of the arrays, which must fill the bytes without gap or overlap."""
     types = {name: _type(name, e) for name, e in entries.items() if name != "__metadata__"}
     stop = 0
     for kind in sorted(types.values(), key=lambda kind: (kind.start, kind.stop)):
@@ -296,7 +298,7 @@ def _type(name: str, entry: Any) -> ArrayType:
         raise FileFormatError(
             f"The array {shown(name)} has the type {shown(dtype)}; known are {', '.join(DTYPES)}."
         )
-    if not _are_counts(shape) or len(shape) > MOST_DIMENSIONS:
+    if not _are_counts(shape) or len(shape) > MAX_DIMENSIONS:
         raise FileFormatError(wrong)
     if not _are_counts(offsets) or len(offsets) != 2:
         raise FileFormatError(wrong)
@@ -310,25 +312,21 @@ def _type(name: str, entry: Any) -> ArrayType:
 
 
 def _are_counts(values: Any) -> bool:
-    """Whether it is a list of whole numbers that NumPy can take for sizes."""
+    """Whether it is a list of whole numbers that NumPy accepts as sizes."""
     return isinstance(values, list) and all(
         type(value) is int and 0 <= value < 2**48 for value in values
     )
 
 
-def _array(data: bytearray, kind: ArrayType, name: str) -> NDArray[Any]:
-    if kind.start == kind.stop:
-        flat = np.empty(0, kind.dtype)
-    else:
-        count = (kind.stop - kind.start) // kind.dtype.itemsize
-        flat = np.frombuffer(data, kind.dtype, count, kind.start)
+def _array(data: bytearray, kind: ArrayType, name: str) -> AnyArray:
+    flat = np.frombuffer(memoryview(data)[kind.start : kind.stop], kind.dtype)
     if not flat.flags.aligned:
         flat = flat.copy()
     if kind.dtype.kind == "b" and flat.size and flat.view(np.uint8).max() > 1:
         raise FileFormatError(f"The array {shown(name)} has truth values other than 0 and 1.")
     try:
         return flat.reshape(kind.shape)
-    except ValueError:  # of no numbers, but of more than NumPy can count
+    except ValueError:  # an empty array with more dimensions than NumPy can count
         raise FileFormatError(
             f"The array {shown(name)} cannot have the shape {shown(list(kind.shape))}."
         ) from None

@@ -1,9 +1,9 @@
-"""Predictions on disk, by the key of the row: Arrow files that are written whole and never changed.
+"""Cached predictions on disk, found by the key of the row.
 
-A cache is a folder with a shelf, a folder of its own, for each candidate and task; a shelf holds
-files of rows in the order of their keys. Nothing is locked: every file has a name of its own and
-appears by a rename, so that two processes may write at once, and one that is killed leaves at most
-a file that nobody reads. Every row carries a checksum of its key and prediction.
+A cache is a folder with one folder, a shelf, for each candidate and task. A shelf holds Arrow files
+with rows in the order of their keys. Nothing is locked: each file is written whole, appears by a
+rename and never changes, so that several processes can write at once, and a process that is killed
+leaves nothing that is read. Each row has a checksum of its key and prediction.
 """
 
 from __future__ import annotations
@@ -19,37 +19,41 @@ from functools import partial
 from logging import getLogger
 from pathlib import Path
 from time import time
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localma._optional import optional
+from localma._types import Array, Integers, RowMask
 from localma.errors import InvalidInputError
 from localma.storage.row_keys import Keys, as_words, hash_words
+from localma.storage.whole_files import remove_abandoned, replacing
+
+if TYPE_CHECKING:
+    from pyarrow import NativeFile
+    from pyarrow.ipc import RecordBatchFileReader
 
 logger = getLogger("localma")
-Array = NDArray[np.floating]
 Result = TypeVar("Result")
+Folder = str | os.PathLike[str] | None
 
 FOLDER = "LOCALMA_CACHE"
-"""The environment variable that says where predictions are cached by default."""
+"""The environment variable with the default folder."""
 MAX_BYTES = 2 * 2**30
 SMALL_BYTES = 8 * 2**20
 """Smaller files are merged, so that predicting row by row does not leave a file per row."""
 SMALL_FILES = 16
-UNFINISHED_SECONDS = 3600.0
-"""A file that has been unfinished for so long belongs to a process that was killed."""
+SCHEMA = "localma predictions 1"
 
 _SHELF = re.compile(r"[0-9a-f]{32}")
-_DONE = re.compile(r"[0-9a-f]{32}\.arrow")
-_UNFINISHED = re.compile(r"[0-9a-f]{32}\.part")
+_FILE = re.compile(r"[0-9a-f]{32}\.arrow")
 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """What a cache holds of one candidate and task."""
+    """The cached predictions of one candidate and task."""
 
     candidate: str
     task: str
@@ -60,38 +64,38 @@ class CacheEntry:
 
 
 def default_folder() -> Path:
-    """Where predictions are cached if nobody says where: $LOCALMA_CACHE or the user's cache."""
-    stated = os.environ.get(FOLDER)
-    if stated:
-        return Path(stated)
-    users = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
-    return (Path(users) if users else Path.home() / ".cache") / "localma"
+    """Return the default folder: $LOCALMA_CACHE, or localma in the user's cache."""
+    if folder := os.environ.get(FOLDER):
+        return Path(folder)
+    if user_cache := os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA"):
+        return Path(user_cache) / "localma"
+    return Path.home() / ".cache" / "localma"
 
 
-def cache_info(folder: str | os.PathLike[str] | None = None) -> list[CacheEntry]:
-    """What a cache holds: one entry per candidate and task, the last used first.
+def cache_info(folder: Folder = None) -> list[CacheEntry]:
+    """List the content of a cache: one entry per candidate and task, the last used first.
 
     Parameters
     ----------
-    folder : the cache; None for the default one.
+    folder : the cache; None for the default folder.
 
     Examples
     --------
-    >>> cache_info("a folder that is not there")
+    >>> cache_info("a folder that does not exist")
     []
     """
     entries = []
-    for shelf in _shelves(_folder(folder)):
-        parts = [(file, description(file.path)) for file in _files(shelf, _DONE)]
-        known = [about for _, about in parts if about]
-        if known:
+    for shelf in _shelves(_root(folder)):
+        files = list(_files(shelf))
+        descriptions = list(filter(None, (description(file.path) for file in files)))
+        if descriptions:
             entries.append(
                 CacheEntry(
-                    candidate=known[0]["candidate"],
-                    task=known[0]["task"],
-                    rows=sum(int(about["rows"]) for about in known),
-                    bytes=sum(file.size for file, _ in parts),
-                    last_used=datetime.fromtimestamp(max(f.used for f, _ in parts), UTC),
+                    candidate=descriptions[0]["candidate"],
+                    task=descriptions[0]["task"],
+                    rows=sum(int(fields["rows"]) for fields in descriptions),
+                    bytes=sum(file.size for file in files),
+                    last_used=datetime.fromtimestamp(max(file.last_used for file in files), UTC),
                     folder=shelf,
                 )
             )
@@ -99,27 +103,24 @@ def cache_info(folder: str | os.PathLike[str] | None = None) -> list[CacheEntry]
 
 
 def clean_cache(
-    folder: str | os.PathLike[str] | None = None,
-    *,
-    older_than: timedelta | None = None,
-    max_bytes: int | None = None,
+    folder: Folder = None, *, older_than: timedelta | None = None, max_bytes: int | None = None
 ) -> int:
-    """Remove cached predictions: all, or what was not used for long, or the least recently used.
+    """Remove cached predictions: all, the long unused, or the least recently used.
 
     Parameters
     ----------
-    folder : the cache; None for the default one. Only files that a cache wrote are removed.
-    older_than : remove what was last used longer ago than this.
-    max_bytes : remove the least recently used until no more is left than this.
+    folder : the cache; None for the default folder. Other files in it stay.
+    older_than : remove predictions that were last used longer ago than this.
+    max_bytes : remove the least recently used predictions until at most this size is left.
 
     Returns
     -------
     int
-        Bytes that were freed.
+        Number of bytes freed.
 
     Examples
     --------
-    >>> clean_cache("a folder that is not there", older_than=timedelta(days=30))
+    >>> clean_cache("a folder that does not exist", older_than=timedelta(days=30))
     0
     """
     if older_than is not None and not isinstance(older_than, timedelta):
@@ -127,22 +128,22 @@ def clean_cache(
             "older_than must be a datetime.timedelta, such as timedelta(days=30); received "
             f"{older_than!r}."
         )
-    root = _folder(folder)
-    before = _size(root)
+    root = _root(folder)
+    size = _size(root)
     if older_than is not None:
         oldest = time() - older_than.total_seconds()
-        _remove(file.path for file in _all_files(root) if file.used < oldest)
+        _remove(file.path for file in _all_files(root) if file.last_used < oldest)
     if older_than is None or max_bytes is not None:
-        make_room(root, checked_max_bytes(0 if max_bytes is None else max_bytes))
-    _remove_abandoned(root)
+        _make_room(root, checked_max_bytes(max_bytes or 0))
     for shelf in _shelves(root):
+        remove_abandoned(shelf)
         with suppress(OSError):  # it is not empty
             shelf.rmdir()
-    return before - _size(root)
+    return size - _size(root)
 
 
-def checked_max_bytes(max_bytes: Any) -> int:
-    """Refuse a limit that is no number of bytes."""
+def checked_max_bytes(max_bytes: int) -> int:
+    """Check that a limit is a whole number of bytes."""
     whole = isinstance(max_bytes, int | np.integer) and not isinstance(max_bytes, bool)
     if not whole or max_bytes < 0:
         raise InvalidInputError(
@@ -159,92 +160,94 @@ class Shelf:
     ----------
     root : folder of the cache.
     name : 32 hexadecimal characters, the fingerprint of candidate and task.
-    about : words about the candidate, kept in every file for `cache_info`.
-    max_bytes : what the whole cache may hold.
+    fields : description of the candidate, stored in every file for `cache_info`.
+    max_bytes : limit for the whole cache.
     """
 
-    def __init__(self, root: Path, name: str, about: Mapping[str, str], max_bytes: int) -> None:
+    def __init__(self, root: Path, name: str, fields: Mapping[str, str], max_bytes: int) -> None:
         self.root, self.folder, self.name = root, root / name, name
-        self.about, self.max_bytes = dict(about), max_bytes
+        self.fields, self.max_bytes = dict(fields), max_bytes
 
-    def read(self, keys: Keys) -> Found:
-        """Find rows by their keys (n, 2), each of which is there once."""
-        found: list[Found] = []
-        left = np.arange(len(keys))
-        for file in sorted(_files(self.folder, _DONE), key=lambda file: -file.used):
-            part = self._read_file(file.path, partial(CachedRows.find, keys=keys[left]))
-            if part is None or not len(part.places):
+    def read(self, keys: Keys) -> Hits:
+        """Find rows by their keys (n, 2), which all differ."""
+        hits: list[Hits] = []
+        remaining = np.arange(len(keys))
+        for file in sorted(_files(self.folder), key=lambda file: -file.last_used):
+            hit = self._read_file(file.path, partial(CachedRows.find, keys=keys[remaining]))
+            if hit is None or not len(hit.index):
                 continue
-            if found and part.predictions.shape[1:] != found[0].predictions.shape[1:]:
-                logger.warning("%s is left out: another number of outputs.", file.path)
+            if hits and hit.predictions.shape[1:] != hits[0].predictions.shape[1:]:
+                logger.warning("%s is not used: it has another number of outputs.", file.path)
                 continue
             with suppress(OSError):  # another process may have removed it
                 os.utime(file.path)  # used now
-            found.append(Found(left[part.places], part.predictions))
-            left = np.delete(left, part.places)
-        if not found:
-            return Found(np.empty(0, dtype=np.intp), np.empty(0))
-        return Found(
-            np.concatenate([part.places for part in found]),
-            np.concatenate([part.predictions for part in found]),
+            hits.append(Hits(remaining[hit.index], hit.predictions))
+            remaining = np.delete(remaining, hit.index)
+        if not hits:
+            return Hits(np.empty(0, dtype=np.intp), np.empty(0))
+        return Hits(
+            np.concatenate([hit.index for hit in hits]),
+            np.concatenate([hit.predictions for hit in hits]),
         )
 
     def output_names(self) -> list[str] | None:
-        """Names of several outputs, in the order in which they are kept; None if they have none."""
-        for file in _files(self.folder, _DONE):
-            about = description(file.path) or {}
-            if about.get("outputs") == "":
+        """Names of several outputs, in the order of their columns; None if they have no names."""
+        for file in _files(self.folder):
+            fields = description(file.path) or {}
+            if fields.get("outputs") == "":
                 return None
-            with suppress(ValueError, KeyError, TypeError):  # spoilt, or without names
-                return [str(name) for name in json.loads(about["output_names"])]
+            with suppress(ValueError, KeyError, TypeError):  # damaged, or without names
+                return [str(name) for name in json.loads(fields["output_names"])]
         return None
 
     def note_output_names(self, names: Sequence[str] | None) -> None:
-        """Write these names into the files to come."""
-        self.about.pop("output_names", None)
+        """Write these names into all further files."""
+        self.fields.pop("output_names", None)
         if names is not None:
-            self.about["output_names"] = json.dumps(list(names))
+            self.fields["output_names"] = json.dumps(list(names))
 
     def clear(self) -> None:
-        """Remove all that is here."""
-        _remove(file.path for file in _files(self.folder, _DONE))
+        """Remove all files."""
+        _remove(file.path for file in _files(self.folder))
 
     def write(self, keys: Keys, predictions: Array) -> None:
-        """Keep predictions (n,) or (n, K) of rows by their keys (n, 2).
+        """Write predictions (n,) or (n, K) of rows by their keys (n, 2).
 
-        Where that cannot be done the log says so: nobody loses predictions for want of disk.
+        If the disk cannot be written, a warning is logged and the predictions are not lost.
         """
         try:
             small = self._small_files(predictions.shape[1:])
             rows = CachedRows.of(
-                np.concatenate([keys, *[rows.keys for _, rows in small]]),
-                np.concatenate([predictions, *[rows.predictions for _, rows in small]]),
+                np.concatenate([keys, *(rows.keys for rows in small.values())]),
+                np.concatenate([predictions, *(rows.predictions for rows in small.values())]),
             )
-            self._write_file(rows)
-            _remove(file.path for file, _ in small)
-            make_room(self.root, self.max_bytes)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with replacing(self.folder / f"{uuid4().hex}.arrow") as path, open(path, "wb") as file:
+                rows.write(file, self.fields | {"shelf": self.name})
+            _remove(small)
+            _make_room(self.root, self.max_bytes)
         except OSError as error:
             logger.warning("Predictions could not be cached in %s: %s", self.folder, error)
 
-    def _small_files(self, outputs: tuple[int, ...]) -> list[tuple[_File, CachedRows]]:
-        """Files to be merged with what is written next, once there are enough of them."""
-        files = [file for file in _files(self.folder, _DONE) if file.size < SMALL_BYTES]
-        if len(files) < SMALL_FILES:
-            return []
-        read = [(file, self._read_file(file.path, CachedRows.checked)) for file in files]
-        return [(f, rows) for f, rows in read if rows and rows.predictions.shape[1:] == outputs]
+    def _small_files(self, outputs: tuple[int, ...]) -> dict[Path, CachedRows]:
+        """Files to merge with the next one, if there are many."""
+        paths = [file.path for file in _files(self.folder) if file.size < SMALL_BYTES]
+        if len(paths) < SMALL_FILES:
+            return {}
+        rows = {path: self._read_file(path, CachedRows.checked) for path in paths}
+        return {p: r for p, r in rows.items() if r and r.predictions.shape[1:] == outputs}
 
-    def _read_file(self, path: Path, look: Callable[[CachedRows], Result]) -> Result | None:
-        """What `look` finds in a file; None if there is no such file, or it cannot be read.
+    def _read_file(self, path: Path, read: Callable[[CachedRows], Result]) -> Result | None:
+        """Read from a file; None if it does not exist or cannot be read.
 
-        A damaged file is removed. Any other trouble may pass, so the file stays.
+        A damaged file is removed. After any other failure the file stays.
         """
         try:
-            with reading(path, self.name) as rows:
-                return look(rows)
+            with _reading(path, self.name) as rows:
+                return read(rows)
         except FileNotFoundError:
             return None
-        except SpoiltFileError as error:
+        except DamagedFileError as error:
             logger.warning(
                 "The cached predictions in %s are damaged (%s). The file is removed, and its rows "
                 "are predicted again.",
@@ -261,49 +264,21 @@ class Shelf:
             )
         return None
 
-    def _write_file(self, rows: CachedRows) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        unfinished = self.folder / f"{uuid4().hex}.part"
-        try:
-            with open(unfinished, "xb") as file:
-                rows.write(file, self.about | {"shelf": self.name})
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(unfinished, unfinished.with_suffix(".arrow"))
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
 
-
-def make_room(root: Path, max_bytes: int) -> None:
-    """Remove the least recently used files of a cache until it holds no more than it may."""
-    files = sorted(_all_files(root), key=lambda file: file.used)
-    sizes = np.cumsum([file.size for file in reversed(files)])
-    kept = int(np.searchsorted(sizes, max_bytes, side="right"))
-    if kept == 0 and files and max_bytes:
-        logger.warning(
-            "The predictions last cached take %d bytes and max_bytes is %d: none are kept.",
-            files[-1].size,
-            max_bytes,
-        )
-    _remove(file.path for file in files[: len(files) - kept])
-    _remove_abandoned(root)
-
-
-def _remove_abandoned(root: Path) -> None:
-    late = time() - UNFINISHED_SECONDS
-    _remove(f.path for shelf in _shelves(root) for f in _files(shelf, _UNFINISHED) if f.used < late)
+# The files of a cache.
 
 
 @dataclass(frozen=True)
 class _File:
     path: Path
     size: int
-    used: float
+    last_used: float
 
 
-def _folder(folder: str | os.PathLike[str] | None) -> Path:
-    return default_folder() if folder is None else Path(folder)
+def _root(folder: Folder) -> Path:
+    if folder is None:
+        return default_folder()
+    return Path(folder)
 
 
 def _shelves(root: Path) -> list[Path]:
@@ -312,24 +287,36 @@ def _shelves(root: Path) -> list[Path]:
     return [path for path in root.iterdir() if _SHELF.fullmatch(path.name) and path.is_dir()]
 
 
-def _files(shelf: Path, pattern: re.Pattern[str]) -> Iterator[_File]:
-    """Files of a shelf; those that another process removes meanwhile are not among them."""
+def _files(shelf: Path) -> Iterator[_File]:
+    """List the files of a shelf, without those that another process removes meanwhile."""
     with suppress(OSError), os.scandir(shelf) as entries:
         for entry in entries:
-            if not pattern.fullmatch(entry.name):
-                continue
-            with suppress(OSError):  # one that cannot be looked at does not hide the others
-                state = entry.stat()
-                yield _File(Path(entry.path), state.st_size, state.st_mtime)
+            with suppress(OSError):  # one unreadable entry must not hide the others
+                if _FILE.fullmatch(entry.name):
+                    state = entry.stat()
+                    yield _File(Path(entry.path), state.st_size, state.st_mtime)
 
 
 def _all_files(root: Path) -> list[_File]:
-    return [file for shelf in _shelves(root) for file in _files(shelf, _DONE)]
+    return [file for shelf in _shelves(root) for file in _files(shelf)]
 
 
 def _size(root: Path) -> int:
-    both = (_DONE, _UNFINISHED)
-    return sum(f.size for shelf in _shelves(root) for kind in both for f in _files(shelf, kind))
+    return sum(file.size for file in _all_files(root))
+
+
+def _make_room(root: Path, max_bytes: int) -> None:
+    """Remove the least recently used files of a cache that is too large."""
+    files = sorted(_all_files(root), key=lambda file: -file.last_used)
+    sizes = np.cumsum([file.size for file in files])
+    n_kept = int(np.searchsorted(sizes, max_bytes, side="right"))
+    if n_kept == 0 and files and max_bytes:
+        logger.warning(
+            "The predictions last cached take %d bytes and max_bytes is %d: none are kept.",
+            files[0].size,
+            max_bytes,
+        )
+    _remove(file.path for file in files[n_kept:])
 
 
 def _remove(paths: Iterable[Path]) -> None:
@@ -338,24 +325,22 @@ def _remove(paths: Iterable[Path]) -> None:
             path.unlink()
 
 
-# One file: Arrow's file format, mapped into memory, rows in the order of their keys.
-
-SCHEMA = "localma predictions 1"
+# One file, in Arrow's file format.
 
 
-class SpoiltFileError(Exception):
-    """What is in a file is not what was written there: proof that it is damaged."""
+class DamagedFileError(Exception):
+    """A file was changed after it was written."""
 
 
 class ForeignFileError(Exception):
-    """A file that may be in order, and is not for us to read."""
+    """A file may be intact, but belongs to another version, program or candidate."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """Rows that a cache has: places (m,) among the keys asked for, predictions (m,) or (m, K)."""
+class Hits:
+    """Cached rows: their index (m,) among the requested keys, and predictions (m,) or (m, K)."""
 
-    places: NDArray[np.intp]
+    index: Integers
     predictions: Array
 
 
@@ -370,7 +355,7 @@ class CachedRows:
 
     @classmethod
     def of(cls, keys: Keys, predictions: Array) -> CachedRows:
-        """Rows in the order of their keys (n, 2), each key once."""
+        """Sort rows by their keys (n, 2), each key once."""
         order, new = sorted_keys(keys)
         order = order[new]
         keys, predictions = keys[order], predictions[order]
@@ -379,30 +364,30 @@ class CachedRows:
 
     @property
     def keys(self) -> Keys:
-        """The keys in one piece: (n, 2)."""
+        """The keys in one array: (n, 2)."""
         return np.column_stack([self.high, self.low])
 
-    def find(self, keys: Keys) -> Found:
-        """The rows with these keys (m, 2), copied out of the file and checked."""
-        place = np.searchsorted(self.high, keys[:, 0])
-        place[place == len(self.high)] = 0
-        hit = (self.high[place] == keys[:, 0]) & (self.low[place] == keys[:, 1])
-        here = np.flatnonzero(hit)
-        predictions = self.predictions[place[here]]
-        _compare(_checks(keys[here], predictions), self.checks[place[here]])
-        return Found(here, predictions)
+    def find(self, keys: Keys) -> Hits:
+        """Return a copy of the rows with these keys (m, 2), after checking it."""
+        row = np.searchsorted(self.high, keys[:, 0])
+        row[row == len(self.high)] = 0
+        index = np.flatnonzero((self.high[row] == keys[:, 0]) & (self.low[row] == keys[:, 1]))
+        predictions = self.predictions[row[index]]
+        if (_checks(keys[index], predictions) != self.checks[row[index]]).any():
+            raise DamagedFileError("a checksum does not match")
+        return Hits(index, predictions)
 
     def checked(self) -> CachedRows:
-        """All rows, copied out of the file and checked."""
-        predictions = self.predictions.copy()
-        _compare(_checks(self.keys, predictions), self.checks)
-        return CachedRows(self.high.copy(), self.low.copy(), self.checks.copy(), predictions)
+        """Return a copy of all rows, after checking it."""
+        rows = CachedRows.of(self.keys, self.predictions)
+        if not np.array_equal(rows.checks, self.checks):
+            raise DamagedFileError("a checksum does not match")
+        return rows
 
-    def write(self, file: BinaryIO, about: Mapping[str, str]) -> None:
-        """Write all rows, and words about them, into an open file."""
+    def write(self, file: BinaryIO, fields: Mapping[str, str]) -> None:
+        """Write all rows, with a description, into an open file."""
         arrow = optional("pyarrow", extra="cache")
         n, flat = len(self.high), self.predictions.reshape(-1)
-        outputs = ",".join(str(length) for length in self.predictions.shape[1:])
         batch = arrow.RecordBatch.from_pydict(
             {
                 "key_high": arrow.array(self.high),
@@ -411,48 +396,25 @@ class CachedRows:
                 "prediction": arrow.FixedSizeListArray.from_arrays(flat, len(flat) // n),
             }
         )
-        metadata = {**about, "schema": SCHEMA, "rows": str(n), "outputs": outputs}
+        outputs = ",".join(map(str, self.predictions.shape[1:]))
+        metadata = {**fields, "schema": SCHEMA, "rows": str(n), "outputs": outputs}
         schema = batch.schema.with_metadata(metadata)
         with optional("pyarrow.ipc", extra="cache").new_file(file, schema) as writer:
             writer.write_batch(batch)
 
 
-@contextmanager
-def reading(path: Path, shelf: str) -> Iterator[CachedRows]:
-    """Open a file of a shelf.
-
-    Raises
-    ------
-    SpoiltFileError : the file is damaged.
-    ForeignFileError : another version, or another candidate, wrote the file.
-    OSError, MemoryError : the file cannot be read now, which says nothing about its content.
-    """
-    arrow = optional("pyarrow", extra="cache")
-    with arrow.memory_map(str(path)) as source:
-        try:
-            yield _rows(source, shelf)
-        except (MemoryError, arrow.ArrowCancelled):
-            raise
-        except OSError as error:
-            if error.errno is not None:
-                raise  # the system failed; an error of Arrow about the content has no number
-            raise SpoiltFileError(str(error)) from error
-        except (arrow.ArrowException, ValueError, KeyError, TypeError, IndexError) as error:
-            raise SpoiltFileError(str(error)) from error
-
-
 def description(path: Path) -> dict[str, str] | None:
-    """What a file says about itself; None if it cannot be read."""
+    """Return the description in a file; None if it cannot be read."""
     arrow = optional("pyarrow", extra="cache")
     try:
         with arrow.memory_map(str(path)) as source:
-            return _about(optional("pyarrow.ipc", extra="cache").open_file(source))
+            return _opened(source)[1]
     except (OSError, ForeignFileError, arrow.ArrowException, ValueError):
         return None
 
 
-def sorted_keys(keys: Keys) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """The order (n,) that sorts keys (n, 2), and which of the sorted ones (n,) are new.
+def sorted_keys(keys: Keys) -> tuple[Integers, RowMask]:
+    """Return the order (n,) that sorts keys (n, 2), and a mask (n,) of the first of equal keys.
 
     >>> order, new = sorted_keys(np.array([[2, 1], [1, 5], [2, 1]], dtype=np.uint64))
     >>> order.tolist(), new.tolist()
@@ -465,32 +427,55 @@ def sorted_keys(keys: Keys) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     return order, new
 
 
-def _rows(source: Any, shelf: str) -> CachedRows:
-    """The rows of an open file, which stay in the file until they are looked at."""
-    reader = optional("pyarrow.ipc", extra="cache").open_file(source)
-    about = _about(reader)
-    if about["shelf"] != shelf:
+@contextmanager
+def _reading(path: Path, shelf: str) -> Iterator[CachedRows]:
+    """Open a file of a shelf.
+
+    Raises
+    ------
+    DamagedFileError : the file is damaged.
+    ForeignFileError : another version, or another candidate, wrote the file.
+    OSError, MemoryError : the file cannot be read now; it may be intact.
+    """
+    arrow = optional("pyarrow", extra="cache")
+    with arrow.memory_map(str(path)) as source:
+        try:
+            yield _rows(source, shelf)
+        except (MemoryError, arrow.ArrowCancelled):
+            raise
+        except OSError as error:
+            if error.errno is not None:
+                raise  # the system failed; Arrow's errors about the content have no number
+            raise DamagedFileError(str(error)) from error
+        except (arrow.ArrowException, ValueError, KeyError, TypeError, IndexError) as error:
+            raise DamagedFileError(str(error)) from error
+
+
+def _rows(source: NativeFile, shelf: str) -> CachedRows:
+    """Map the rows of an open file into memory."""
+    reader, fields = _opened(source)
+    if fields["shelf"] != shelf:
         raise ForeignFileError("it was written for another candidate")
     batch = reader.get_batch(0)
     batch.validate()
-    n = int(about["rows"])
-    shape = (n, *[int(length) for length in about["outputs"].split(",") if length])
-    high, low, checks, flat = (
-        column.to_numpy(zero_copy_only=True)
-        for column in (*batch.columns[:3], batch.column("prediction").values)
-    )
-    kinds = [column.dtype for column in (high, low, checks, flat)]
-    if kinds != [np.uint64] * 3 + [np.float64] or not len(high) == len(low) == len(checks) == n > 0:
-        raise SpoiltFileError(f"its columns are not those of {n} rows")
+    n = int(fields["rows"])
+    shape = (n, *[int(length) for length in fields["outputs"].split(",") if length])
+    columns = [*batch.columns[:3], batch.column("prediction").values]
+    high, low, checks, flat = (column.to_numpy(zero_copy_only=True) for column in columns)
+    dtypes = [column.dtype for column in (high, low, checks, flat)]
+    lengths = {len(high), len(low), len(checks)}
+    if dtypes != [np.uint64] * 3 + [np.float64] or lengths != {n} or n == 0:
+        raise DamagedFileError(f"its columns are not those of {n} rows")
     return CachedRows(high, low, checks, flat.reshape(shape))
 
 
-def _about(reader: Any) -> dict[str, str]:
+def _opened(source: NativeFile) -> tuple[RecordBatchFileReader, dict[str, str]]:
+    reader = optional("pyarrow.ipc", extra="cache").open_file(source)
     metadata: Mapping[bytes, bytes] = reader.schema.metadata or {}
-    about = {key.decode(): value.decode() for key, value in metadata.items()}
-    if about.get("schema") != SCHEMA:
+    fields = {key.decode(): value.decode() for key, value in metadata.items()}
+    if fields.get("schema") != SCHEMA:
         raise ForeignFileError("it was written by another version, or by another program")
-    return about
+    return reader, fields
 
 
 def _checks(keys: Keys, predictions: Array) -> NDArray[np.uint64]:
@@ -498,8 +483,3 @@ def _checks(keys: Keys, predictions: Array) -> NDArray[np.uint64]:
     if not len(keys):
         return np.empty(0, dtype=np.uint64)
     return hash_words([as_words(keys), as_words(predictions)], "cached row")[:, 0]
-
-
-def _compare(found: NDArray[np.uint64], written: NDArray[np.uint64]) -> None:
-    if (found != written).any():
-        raise SpoiltFileError("a checksum does not match")

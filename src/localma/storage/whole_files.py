@@ -17,7 +17,7 @@ if sys.platform != "win32":
     import fcntl
 
 TEMPORARY = re.compile(r"\.localma-[0-9a-f]{16}\.part")
-"""Names of the files that are not complete yet."""
+"""Names of files that are not complete yet."""
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -26,7 +26,7 @@ def write_whole(path: Path, content: bytes) -> None:
     Parameters
     ----------
     path : the file. A symbolic link is followed. An existing file keeps its permissions.
-    content : what the file is to hold.
+    content : the new content.
     """
     with replacing(path) as temporary, _errors_naming(path):
         temporary.write_bytes(content)
@@ -34,19 +34,19 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary file that takes the place of `path` if the block ends without an error.
+    """Yield a temporary file that replaces `path` if the block ends without an error.
 
-    The temporary file is in the same folder. It is removed after an error; the next process that
-    writes to the folder removes it after a kill.
+    The temporary file is in the same folder. It is removed after an error. If the process is
+    killed, the next process that writes to the folder removes it.
     """
     target = _target(path)
     with _errors_naming(path):
-        _remove_abandoned(str(target.parent))
+        _remove_abandoned_once(target.parent)
         temporary, lock = _create(target)
     try:
         yield temporary
         with _errors_naming(path):
-            _sync(temporary)
+            _sync(temporary, os.O_RDWR)
             if target.exists():
                 temporary.chmod(stat.S_IMODE(target.stat().st_mode) & 0o777)
             os.replace(temporary, target)
@@ -54,11 +54,38 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
         if lock is not None:
             os.close(lock)
-    _sync_folder(target.parent)
+    with suppress(OSError):  # the file is complete; not every system can sync a folder
+        _sync(target.parent, os.O_RDONLY)  # so that the rename survives a power failure
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the temporary files that killed processes have left in a folder.
+
+    A process at work holds a lock on its file, and the lock ends with the process.
+    """
+    if sys.platform == "win32":
+        return
+    with suppress(OSError), os.scandir(folder) as entries:
+        paths = [entry.path for entry in entries if TEMPORARY.fullmatch(entry.name)]
+        for path in paths:
+            with suppress(OSError):
+                _remove_if_unlocked(path)
+
+
+_remove_abandoned_once = lru_cache(maxsize=1024)(remove_abandoned)
+
+
+def _remove_if_unlocked(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    finally:
+        os.close(descriptor)
 
 
 def _target(path: Path) -> Path:
-    """The file that a path stands for: where links lead."""
+    """Return the file that a path leads to, through all symbolic links."""
     target = Path(os.path.realpath(path))
     if target.is_symlink():
         raise OSError(errno.ELOOP, "The symbolic link leads to itself", str(path))
@@ -68,14 +95,14 @@ def _target(path: Path) -> Path:
 
 
 def _create(target: Path) -> tuple[Path, int | None]:
-    """Make a file beside the target that no process takes for abandoned; and the lock on it."""
-    # The kernel gives a new file the usual permissions. One that is to replace a private file
-    # must not be readable for a moment.
-    mode = 0o600 if target.exists() else 0o666
+    """Create a temporary file next to the target, and the lock on it."""
+    mode = 0o666  # the kernel applies the usual permissions to a new file
+    if target.exists():
+        mode = 0o600  # the target may be private, so its replacement must never be readable
     while True:
         temporary = target.parent / f".localma-{token_hex(8)}.part"
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
-        if sys.platform == "win32":  # where an open file cannot be renamed
+        if sys.platform == "win32":  # which cannot rename an open file
             os.close(descriptor)
             return temporary, None
         with suppress(OSError):  # some network file systems have no locks
@@ -85,51 +112,17 @@ def _create(target: Path) -> tuple[Path, int | None]:
         os.close(descriptor)  # it was removed before it was locked
 
 
-@lru_cache(maxsize=1024)
-def _remove_abandoned(folder: str) -> None:
-    """Remove what killed processes have left in a folder; once per folder and process.
-
-    A process at work holds a lock on its file, and the lock ends with the process.
-    """
-    if sys.platform == "win32":
-        return
-    with suppress(OSError), os.scandir(folder) as entries:
-        names = [entry.path for entry in entries if TEMPORARY.fullmatch(entry.name)]
-        for name in names:
-            with suppress(OSError):
-                _remove_if_unlocked(name)
-
-
-def _remove_if_unlocked(name: str) -> None:
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(name)
-    finally:
-        os.close(descriptor)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDWR)
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a power failure."""
-    with suppress(OSError):  # the file is there; not every system can sync a folder
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
 @contextmanager
 def _errors_naming(path: Path) -> Iterator[None]:
-    """Make errors speak of the file that the user knows, not of the temporary one."""
+    """Name the user's file in errors, not the temporary one."""
     try:
         yield
     except OSError as error:

@@ -1,23 +1,38 @@
-"""What candidates from files share: the file, its network, its batches and its rows."""
+"""What candidates from files share: the file, its options, its batches and its rows."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 import narwhals as nw
 import numpy as np
-from numpy.typing import NDArray
 
-from localma.candidates.answers import Table
+from localma._types import AnyArray, Array
+from localma.candidates.base import BatchSize, FilePath, Inputs, PathLike, Recipe
+from localma.candidates.outputs import Activation, Classes, Table
 from localma.errors import InvalidInputError
 from localma.storage.fingerprints import fingerprint
 from localma.tables.frames import column_names, dense
 
-Recipe = dict[str, Any]
-PathLike = str | os.PathLike[str]
+
+class CommonOptions(TypedDict, total=False):
+    """Options of every candidate."""
+
+    inputs: Inputs
+    cost: float
+    batch_size: BatchSize
+
+
+class NetworkOptions(CommonOptions, total=False):
+    """Options of every network that states its own classes."""
+
+    classes: Classes | None
+    activation: Activation | None
+    temperature: float
 
 
 class ModelFile:
@@ -25,8 +40,8 @@ class ModelFile:
 
     Parameters
     ----------
-    path : where it is; kept as an absolute path.
-    sha256 : the fingerprint that it must have; None takes it as it is at first use.
+    path : the file or folder; kept as an absolute path.
+    sha256 : the fingerprint that it must have; None accepts the present content.
 
     Examples
     --------
@@ -35,10 +50,8 @@ class ModelFile:
     ('base.py', 64)
     """
 
-    fields: ClassVar[dict[str, tuple[type, ...]]] = {"path": (str,), "sha256": (str,)}
-
     def __init__(self, path: PathLike, sha256: str | None = None) -> None:
-        # Not resolved: a link's own name says what it is, and its suffix is looked at.
+        # Not resolved, because the name and suffix of a link count, not those of its target.
         self.path = Path(os.path.abspath(path))
         self._sha256 = sha256
         if not self.path.exists():
@@ -46,108 +59,165 @@ class ModelFile:
         if sha256 is not None:
             self.check()
 
+    @classmethod
+    def of(cls, path: PathLike | ModelFile) -> ModelFile:
+        """Return a model file as it is, or make one of a path."""
+        if isinstance(path, ModelFile):
+            return path
+        return cls(path)
+
     @property
     def label(self) -> str:
-        """The name without its suffix, which is what a candidate is called by default."""
+        """The name without its suffix, the default name of a candidate."""
         return self.path.stem
 
     def sha256(self) -> str:
-        """Fingerprint of its content, taken once."""
+        """Fingerprint of its content, computed once."""
         if self._sha256 is None:
             self._sha256 = fingerprint(self.path)
         return self._sha256
 
     def check(self) -> Path:
-        """Its path, once it is clear that it is still what it was."""
+        """Return its path, after checking that its content has not changed."""
         if not self.path.exists():
-            raise InvalidInputError(f"The file or folder {str(self.path)!r} is no longer there.")
-        recorded, found = self.sha256(), fingerprint(self.path)
-        if recorded != found:
+            raise InvalidInputError(f"The file or folder {str(self.path)!r} no longer exists.")
+        recorded, current = self.sha256(), fingerprint(self.path)
+        if recorded != current:
             raise InvalidInputError(
                 f"{str(self.path)!r} is not the file that was used before: its sha256 was "
-                f"{recorded[:12]}... and is {found[:12]}... now. Put the old file back, or make "
-                "the candidate anew from this one."
+                f"{recorded[:12]}... and is {current[:12]}... now. Restore the old file, or make a "
+                "new candidate from this one."
             )
         return self.path
 
-    def recipe(self) -> Recipe:
-        """Where it is and what is in it, for the recipe of a candidate."""
-        return {"path": str(self.path), "sha256": self.sha256()}
+
+class FromFile:
+    """A candidate that comes from a file: its name, its origin and the fields of its recipe."""
+
+    file: ModelFile
+
+    @property
+    def label(self) -> str:
+        """The name of the file without its suffix."""
+        return self.file.label
+
+    @property
+    def source(self) -> str:
+        """The path of the file."""
+        return str(self.file.path)
+
+    @property
+    def path(self) -> str | None:
+        """The path, in a recipe."""
+        return self.source
+
+    @property
+    def sha256(self) -> str:
+        """The fingerprint, in a recipe."""
+        return self.file.sha256()
 
 
-Thing = TypeVar("Thing")
+@dataclass(frozen=True, kw_only=True)
+class FileRecipe(Recipe):
+    """The file or folder of a candidate, in a recipe."""
 
-_inherited: list[Any] = []
-"""What a parent opened. Its threads are not there after a fork, and closing would wait for them."""
+    path: FilePath
+    sha256: str
+
+    def file(self) -> ModelFile:
+        """Find the file and check its fingerprint."""
+        return ModelFile(self.path, self.sha256)
+
+    def options(self) -> dict[str, Any]:
+        """Return all other fields as keyword arguments."""
+        options = super().options()
+        return {name: options[name] for name in options if name not in ("path", "sha256")}
 
 
-class PerProcess(Generic[Thing]):
-    """Make a thing at its first use in each process.
+Resource = TypeVar("Resource")
 
-    Pickles and copies keep how it is made and make it again.
+_inherited: list[object] = []
+"""Resources of a parent process. Closing them after a fork would wait for the parent's threads."""
+
+
+class PerProcess(Generic[Resource]):
+    """Make a resource at its first use in each process.
+
+    Pickles and copies keep only the function that makes it.
 
     >>> session = PerProcess(list)
     >>> session.get() is session.get()
     True
     """
 
-    def __init__(self, make: Callable[[], Thing]) -> None:
+    def __init__(self, make: Callable[[], Resource]) -> None:
         self.make = make
-        self._made: tuple[int, Thing] | None = None
+        self._resource: tuple[int, Resource] | None = None
 
-    def get(self) -> Thing:
-        """The thing, made now if this process has none."""
-        made, process = self._made, os.getpid()
-        if made is None or made[0] != process:
-            if made is not None:
-                _inherited.append(made)
-            made = self._made = (process, self.make())
-        return made[1]
+    def get(self) -> Resource:
+        """Return the resource, made now if this process has none."""
+        resource, process = self._resource, os.getpid()
+        if resource is None or resource[0] != process:
+            if resource is not None:
+                _inherited.append(resource)
+            resource = self._resource = (process, self.make())
+        return resource[1]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"make": self.make, "_made": None}
+    def __getstate__(self) -> dict[str, object]:
+        return {"make": self.make, "_resource": None}
 
 
-Feed = dict[Any, Any]
+class RowValues(Protocol):
+    """An array or a tensor: n rows that an array of indices selects."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any, /) -> Any: ...
+
+
+Key = TypeVar("Key")
+Values = TypeVar("Values", bound=RowValues)
+Output = TypeVar("Output", Array, AnyArray)
 
 
 def in_fixed_batches(
-    run: Callable[[Feed], NDArray[Any]], feed: Feed, n: int, size: int | None
-) -> NDArray[Any]:
-    """Run a network on n rows, `size` at a time, the last rows filled up by repeating the last.
+    run: Callable[[dict[Key, Values]], Output], feed: dict[Key, Values], size: int | None
+) -> Output:
+    """Run a network on `size` rows at a time; the last batch is filled up with its last row.
 
     Parameters
     ----------
     run : from inputs of `size` rows to outputs of `size` rows.
-    feed : arrays or tensors of n rows, by name or position.
-    size : rows that the network takes; None if it takes any number.
+    feed : arrays or tensors of n rows each, by name or position.
+    size : number of rows that the network takes; None for any number.
 
     Examples
     --------
     >>> def three_only(feed):
     ...     assert len(feed["x"]) == 3
     ...     return 2 * feed["x"]
-    >>> in_fixed_batches(three_only, {"x": np.arange(4)}, 4, 3).tolist()
+    >>> in_fixed_batches(three_only, {"x": np.arange(4)}, 3).tolist()
     [0, 2, 4, 6]
     """
+    n = len(next(iter(feed.values())))
     if size is None or size == n:
         return run(feed)
-    pieces = []
+    outputs = []
     for start in range(0, n, size):
         rows = np.minimum(np.arange(start, start + size), n - 1)
-        answer = run({key: values[rows] for key, values in feed.items()})
-        pieces.append(answer[: n - start])
-    return np.concatenate(pieces)
+        output = run({key: values[rows] for key, values in feed.items()})
+        outputs.append(output[: n - start])
+    return np.concatenate(outputs)
 
 
-def as_objects(X: Table, what: str) -> Any:
-    """One object per row, to be had by its place: a list, an array of images, or a Dataset.
+def as_objects(X: Table, content: str) -> Sequence[Any] | AnyArray:
+    """Return a sequence with one object per row: a list, an array of images, or a Dataset.
 
     Parameters
     ----------
-    X : a list, a Series, an array; a data frame or array of objects with one column; a Dataset,
-        which comes back as it is, and so do arrays of numbers.
-    what : what the objects are, and the name of their column in the way out.
+    X : a list, a Series, an array; a data frame or array of objects with one column; a Dataset or
+        an array of numbers, which is returned unchanged.
+    content : kind of the objects, and the name of their column in the error.
 
     Examples
     --------
@@ -159,13 +229,28 @@ def as_objects(X: Table, what: str) -> Any:
         return series.to_list()
     framed = column_names(X) is not None
     if not framed and not (isinstance(X, np.ndarray) and X.dtype.kind in "OU"):
-        return X
+        return X  # type: ignore[return-value]
     values = dense(X)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
         raise InvalidInputError(
-            f"one column of X must hold the {what}s, and X has shape {values.shape}: state which, "
-            f"inputs={what!r}."
+            f"one column of X must hold the {content}s, but X has shape {values.shape}: pass the "
+            f"name of that column, inputs={content!r}."
         )
-    return values.tolist()
+    texts: list[Any] = values.tolist()
+    return texts
+
+
+def checked_count(name: str, count: int, *, least: int) -> int:
+    """Check that an option is a whole number.
+
+    >>> checked_count("retries", 3, least=0)
+    3
+    """
+    whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
+    if not whole or count < least:
+        raise InvalidInputError(
+            f"{name} must be a whole number, {least} or more; received {count!r}."
+        )
+    return int(count)

@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Unpack
 
 from localma._optional import optional
-from localma.candidates.answers import Classes
-from localma.candidates.base import (
-    COMMON_FIELDS,
-    BatchSize,
-    FieldTypes,
-    Inputs,
-    Recipe,
-    common_options,
-)
+from localma.candidates.base import CommonRecipe, PathLike
 from localma.candidates.estimator import EstimatorCandidate
-from localma.candidates.files.base import ModelFile, PathLike
+from localma.candidates.files.base import CommonOptions, FileRecipe, FromFile, ModelFile
+from localma.candidates.outputs import Classes
 from localma.errors import InvalidInputError
 
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
-class SkopsCandidate(EstimatorCandidate):
-    """A fitted scikit-learn estimator or pipeline, from a file that skops wrote.
 
-    A skops file, unlike a pickle, makes only objects of types that skops or the user trusts; of
-    scikit-learn's own types it does not trust the trees of forests. What was read behaves as the
-    same estimator in memory does.
+@dataclass(frozen=True, kw_only=True)
+class SkopsRecipe(FileRecipe, CommonRecipe):
+    """The file, the trusted types and the options."""
+
+    kind = "skops"
+    trusted: list[str] | None
+
+    def make(self) -> SkopsCandidate:
+        """Read the file again."""
+        return SkopsCandidate(self.file(), **self.options())
+
+
+class SkopsCandidate(FromFile, EstimatorCandidate):
+    """A fitted scikit-learn estimator or pipeline in a file that skops wrote.
+
+    Unlike a pickle, a skops file only creates objects of types that skops or the user trusts. Of
+    scikit-learn's types, skops does not trust the trees of forests. The candidate behaves like the
+    same estimator in memory.
 
     Parameters
     ----------
     path : the file, ``skops.io.dump(model, "north.skops")``.
-    trusted : names of further types that the file may hold, such as ["sklearn.tree._tree.Tree"].
+    trusted : names of further types in the file that you trust, such as
+        ["sklearn.tree._tree.Tree"].
     classes, inputs, cost, batch_size : as for a fitted estimator.
 
     Examples
@@ -46,66 +56,41 @@ class SkopsCandidate(EstimatorCandidate):
 
     kind = "skops"
     runs_here = True
-    paths = ("path",)
-    fields: ClassVar[FieldTypes] = {
-        **ModelFile.fields,
-        **COMMON_FIELDS,
-        "trusted": (list, type(None)),
-    }
+    recipe_type = SkopsRecipe
 
     def __init__(
         self,
         path: PathLike | ModelFile,
         *,
         trusted: Sequence[str] | None = None,
-        inputs: Inputs = None,
         classes: Classes | None = None,
-        cost: float = 1.0,
-        batch_size: BatchSize = None,
+        **options: Unpack[CommonOptions],
     ) -> None:
-        self.file = path if isinstance(path, ModelFile) else ModelFile(path)
+        self.file = ModelFile.of(path)
         self.trusted = None if trusted is None else list(trusted)
-        model = _loaded(self.file, self.trusted)
         self._renamed = classes is not None
-        super().__init__(model, inputs=inputs, classes=classes, cost=cost, batch_size=batch_size)
-
-    @property
-    def label(self) -> str:
-        """The name of the file."""
-        return self.file.label
-
-    @property
-    def source(self) -> str:
-        """The path of the file."""
-        return str(self.file.path)
+        model = _loaded(self.file, self.trusted)
+        super().__init__(model, classes=classes, **options)
 
     def _model_identity(self) -> Hashable:
         return self.file.path
 
-    def recipe(self) -> Recipe | None:
-        """The file, the types that it may hold, and the options."""
-        common = self._common_recipe()
-        if common is None:
-            return None
-        if not self._renamed:
-            common["classes"] = None  # the file knows them
-        return {"kind": self.kind, **self.file.recipe(), **common, "trusted": self.trusted}
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> SkopsCandidate:
-        """Read the file again. The recipe says which types may be made: trusted recipes only."""
-        file = ModelFile(recipe["path"], recipe["sha256"])
-        return cls(file, trusted=recipe["trusted"], **common_options(recipe))
+    def recipe(self) -> SkopsRecipe | None:
+        """The file, the trusted types and the options."""
+        recipe = SkopsRecipe.of(self)
+        if recipe is None or self._renamed:
+            return recipe
+        return replace(recipe, classes=None)  # they are in the file
 
 
-def _loaded(file: ModelFile, trusted: list[str] | None) -> Any:
+def _loaded(file: ModelFile, trusted: list[str] | None) -> BaseEstimator:
     skops, path = optional("skops.io", extra="skops"), file.check()
     try:
         unknown = set(skops.get_untrusted_types(file=path)) - set(trusted or ())
         if unknown:
             raise InvalidInputError(
                 f"{str(path)!r} holds types that skops does not trust: {sorted(unknown)}. If you "
-                f"know where it is from, write SkopsCandidate({path.name!r}, "
+                f"trust the file, write SkopsCandidate({path.name!r}, "
                 f"trusted={sorted({*unknown, *(trusted or ())})})."
             )
         model = skops.load(path, trusted=trusted)
@@ -113,12 +98,12 @@ def _loaded(file: ModelFile, trusted: list[str] | None) -> Any:
         raise
     except Exception as error:
         raise InvalidInputError(
-            f"{str(path)!r} is no skops file that can be read here, or was cut short "
+            f"{str(path)!r} is not a skops file, cannot be read here, or was cut short "
             f"({type(error).__name__}: {error}): dump the model again."
         ) from error
     if not hasattr(model, "predict"):
         raise InvalidInputError(
-            f"{str(path)!r} holds a {type(model).__name__}, which has no method predict: dump the "
+            f"{str(path)!r} holds a {type(model).__name__}, which has no predict method: dump the "
             "fitted model itself."
         )
     return model

@@ -2,38 +2,75 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from math import isfinite
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import numpy as np
 
 from localma._optional import optional
-from localma.candidates.answers import Array, Classes, Table, Task, as_labels, listed
-from localma.candidates.base import WORKING_COPIES, BatchSize, FieldTypes, Inputs, Recipe, RowError
-from localma.candidates.files.base import ModelFile, PerProcess, as_objects
-from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
+from localma._types import AnyArray, Float64
+from localma.candidates.base import (
+    WORKING_COPIES,
+    LogitsCandidate,
+    LogitsRecipe,
+    PathLike,
+    RowError,
+)
+from localma.candidates.files.base import (
+    CommonOptions,
+    FileRecipe,
+    FromFile,
+    ModelFile,
+    PerProcess,
+    as_objects,
+)
+from localma.candidates.outputs import Activation, Classes, Table, Task, as_labels, listed
 from localma.errors import InvalidInputError, MissingDependencyError
 from localma.tables.frames import n_rows
 
-Size = int | tuple[int, int]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from localma.backbones.registry import Backbone
+
+Number = TypeVar("Number", int, float)
+
 CHANNELS = 3
 EXAMPLES = 3
 
 
-class TimmCandidate(LogitsCandidate):
-    """An image classifier of timm, by its architecture and a file of weights.
+@dataclass(frozen=True, kw_only=True)
+class TimmRecipe(FileRecipe, LogitsRecipe):
+    """The architecture, the file of weights and the options."""
 
-    Images are resized, bilinearly and without keeping their proportions, and standardised,
+    kind = "timm"
+    architecture: str
+    size: list[int]
+    mean: list[float]
+    std: list[float]
+    device: str
+
+    def make(self) -> TimmCandidate:
+        """Find the file again and check that it is the same."""
+        options = self.options()
+        del options["activation"]  # follows from the weights and the classes
+        return TimmCandidate(weights=self.file(), **options)
+
+
+class TimmCandidate(FromFile, LogitsCandidate):
+    """An image classifier of timm: the name of an architecture and a file of weights.
+
+    Images are resized bilinearly, without keeping their proportions, and standardised,
     ``(pixels / 255 - mean) / std``. Grey images become RGB and alpha channels are dropped.
-    Weights that are stored in half precision run in float32.
+    Weights in half precision run in float32.
 
-    timm needs torchvision; one that was built for CUDA does beside a PyTorch for CPUs, too. The
+    timm needs torchvision. A torchvision built for CUDA also works with a PyTorch for CPUs. The
     EfficientNet-Lites (`tf_efficientnet_lite0`, 1 and 2) and `mobilenet_v1_025` are defined in
-    localma, and need neither.
+    localma, and need neither timm nor torchvision.
 
     Parameters
     ----------
@@ -41,103 +78,62 @@ class TimmCandidate(LogitsCandidate):
     weights : a safetensors file, or a state dict that torch.save wrote; no code in it is run.
     classes : labels of the network's outputs, in their order. A network with one output takes two
         labels, and the output is the logit of the second.
-    size : height and width of the images that the network gets, or one number for both; by default
-        those that the architecture was trained on, and so are `mean` and `std`.
+    size : height and width of the images that the network takes, or one number for both. By
+        default `size`, `mean` and `std` are those that the architecture was trained with.
     mean, std : (3,) by which pixels between 0 and 1 are standardised.
-    temperature : what logits are divided by; `calibrated` fits it.
-    inputs : the column with the paths; by default X holds nothing else: an array of uint8 images
-        (n, height, width, 3), a list of paths, arrays or PIL images, or a Dataset.
-    device : where to run, such as "cuda".
+    temperature : divisor of the logits; `calibrated` fits it.
+    device : device to run on, such as "cuda".
+    inputs : the column with the paths. By default X is an array of uint8 images (n, height, width,
+        3), a list of paths, arrays or PIL images, or a Dataset.
     cost, batch_size : as for every candidate.
     """
 
     kind = "timm"
-    paths = ("path",)
-    fields: ClassVar[FieldTypes] = {
-        **ModelFile.fields,
-        **LOGITS_FIELDS,
-        "architecture": (str,),
-        "size": (list,),
-        "mean": (list,),
-        "std": (list,),
-        "device": (str,),
-    }
+    recipe_type = TimmRecipe
 
     def __init__(
         self,
         architecture: str,
-        weights: str | os.PathLike[str] | ModelFile,
+        weights: PathLike | ModelFile,
         *,
         classes: Classes | None = None,
-        size: Size | Sequence[int] | None = None,
+        size: int | Sequence[int] | None = None,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
         temperature: float = 1.0,
-        inputs: Inputs = None,
-        cost: float = 1.0,
-        batch_size: BatchSize = "auto",
         device: str = "cpu",
+        **options: Unpack[CommonOptions],
     ) -> None:
         optional("torch", extra="vision")
-        backbone = _found(architecture)
+        backbone = _found_backbone(architecture)
         self.architecture, self.device = architecture, str(device)
-        self.file = weights if isinstance(weights, ModelFile) else ModelFile(weights)
+        self.file = ModelFile.of(weights)
         self.size = _checked_size(backbone.size if size is None else size)
         self.mean = _checked_channels("mean", backbone.mean if mean is None else mean)
         self.std = _checked_channels("std", backbone.std if std is None else std)
         if min(self.std) <= 0.0:
             raise InvalidInputError(f"std must be above zero; received {self.std}.")
         self._network = PerProcess(partial(_Network, architecture, self.file, self.device))
-        outputs = self._network.get().n_outputs  # read now, so that a bad file is known at once
+        n_outputs = self._network.get().n_outputs  # read now, to refuse a bad file at once
         super().__init__(
-            activation=_activation(classes, outputs, self.file),
+            activation=_activation(classes, n_outputs, self.file),
             temperature=temperature,
-            inputs=inputs,
             classes=classes,
-            cost=cost,
-            batch_size=batch_size,
+            **options,
         )
 
-    @property
-    def label(self) -> str:
-        """The name of the weights file."""
-        return self.file.label
-
-    @property
-    def source(self) -> str:
-        """The weights file."""
-        return str(self.file.path)
-
-    def _network_identity(self) -> object:
+    def _network_identity(self) -> Hashable:
         return self.architecture, self.file.path, self.size, self.mean, self.std
 
     def _row_bytes(self, X: Table) -> int:
         height, width = self.size
         return WORKING_COPIES * 4 * CHANNELS * height * width
 
-    def _outputs(self, X: Table, task: Task) -> Array:
-        images = _read(as_objects(X, "image"), self.size)
+    def _outputs(self, X: Table, task: Task) -> Float64:
         torch = optional("torch", extra="torch")
+        images = _read(as_objects(X, "image"), self.size)
         mean, std = (torch.tensor(v).reshape(1, CHANNELS, 1, 1) for v in (self.mean, self.std))
         return self._network.get()((images - mean) / std)
-
-    def recipe(self) -> Recipe | None:
-        """The architecture, the weights file with its fingerprint, and the options."""
-        common = self._common_recipe()
-        if common is None:
-            return None
-        own = {"architecture": self.architecture, "device": self.device}
-        images = {"size": list(self.size), "mean": list(self.mean), "std": list(self.std)}
-        return {"kind": self.kind, **self.file.recipe(), **common, **own, **images}
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> TimmCandidate:
-        """Find the file again and check that it is the same."""
-        options = logits_options(recipe)
-        del options["activation"]  # which follows from the weights and the classes
-        options |= {field: recipe[field] for field in ("size", "mean", "std", "device")}
-        file = ModelFile(recipe["path"], recipe["sha256"])
-        return cls(recipe["architecture"], file, **options)
 
 
 class _Network:
@@ -146,24 +142,23 @@ class _Network:
     def __init__(self, architecture: str, file: ModelFile, device: str) -> None:
         from localma.backbones.registry import read_weights  # which needs torch
 
-        backbone, state = _found(architecture), read_weights(file.path)
+        backbone, state = _found_backbone(architecture), read_weights(file.path)
         head = backbone.head if isinstance(backbone.head, str) else backbone.head[0]
-        last = state.get(f"{head}.weight")
-        network = backbone.make(1000 if last is None else len(last))
+        self.n_outputs = len(state.get(f"{head}.weight", range(1000)))
+        network = backbone.make(self.n_outputs)
         _check_fit(network.state_dict(), state, architecture, file)
         network.load_state_dict(state, strict=False)
         self.module, self.device = network.to(device).float().eval(), device
-        self.n_outputs = len(state[f"{head}.weight"])
 
-    def __call__(self, images: Any) -> Array:
+    def __call__(self, images: Tensor) -> Float64:
         torch = optional("torch", extra="torch")
         with torch.inference_mode():
             logits = self.module(images.to(self.device))
         return np.asarray(logits.float().cpu().numpy(), dtype=np.float64)
 
 
-def _found(architecture: str) -> Any:
-    """The architecture of that name: one that is defined in localma, or one of timm's."""
+def _found_backbone(architecture: str) -> Backbone:
+    """Find an architecture that is defined in localma, or one of timm's."""
     from localma.backbones.registry import BACKBONES, find_backbone
 
     try:
@@ -173,85 +168,93 @@ def _found(architecture: str) -> Any:
             f"{error} Or make the network yourself and pass the nn.Module: TorchCandidate(module)."
         ) from error
     except InvalidInputError as error:
-        known = [*BACKBONES, *optional("timm", extra="vision").list_models()]
-        near = get_close_matches(architecture, known, n=5, cutoff=0.5)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "no name is near it."
+        names = [*BACKBONES, *optional("timm", extra="vision").list_models()]
+        similar = get_close_matches(architecture, names, n=5, cutoff=0.5)
+        hint = "no name is similar."
+        if similar:
+            hint = f"did you mean {' or '.join(map(repr, similar))}?"
         raise InvalidInputError(
-            f"Unknown architecture {architecture!r}; {hint} timm.list_models() gives all."
+            f"Unknown architecture {architecture!r}; {hint} timm.list_models() lists all names."
         ) from error
 
 
-def _check_fit(wanted: Any, found: Any, architecture: str, file: ModelFile) -> None:
+def _check_fit(
+    expected: Mapping[str, Tensor], state: Mapping[str, Tensor], architecture: str, file: ModelFile
+) -> None:
     """Refuse weights of another network, with counts and examples."""
-    # Counts of training batches play no part here, and many files leave them out.
-    missing = [k for k in wanted if k not in found and not k.endswith("num_batches_tracked")]
-    strange = [key for key in found if key not in wanted]
-    unlike = [
-        f"{key} {tuple(found[key].shape)} in place of {tuple(wanted[key].shape)}"
-        for key in wanted
-        if key in found and wanted[key].shape != found[key].shape
+    # Counts of training batches do not change predictions, and many files leave them out.
+    missing = [k for k in expected if k not in state and not k.endswith("num_batches_tracked")]
+    unknown = [key for key in state if key not in expected]
+    different = [
+        f"{key} {tuple(state[key].shape)} in place of {tuple(expected[key].shape)}"
+        for key in expected
+        if key in state and expected[key].shape != state[key].shape
     ]
-    if not missing and not strange and not unlike:
-        return
-    parts = [
-        f"{len(keys)} of {len(found if keys is strange else wanted)} {what}, such as "
-        f"{', '.join(keys[:EXAMPLES])}"
-        for keys, what in (
-            (missing, "tensors of the network are missing"),
-            (strange, "tensors in the file are not of the network"),
-            (unlike, "tensors have other shapes"),
+    problems = [
+        f"{len(keys)} of {total} {problem}, such as {', '.join(keys[:EXAMPLES])}"
+        for keys, total, problem in (
+            (missing, len(expected), "tensors of the network are missing"),
+            (unknown, len(state), "tensors in the file do not belong to the network"),
+            (different, len(expected), "tensors have other shapes"),
         )
         if keys
     ]
-    raise InvalidInputError(
-        f"The weights file {str(file.path)!r} does not fit the architecture {architecture!r}: "
-        f"{'; '.join(parts)}. Name the architecture that the file was made for."
-    )
+    if problems:
+        raise InvalidInputError(
+            f"The weights file {str(file.path)!r} does not fit the architecture {architecture!r}: "
+            f"{'; '.join(problems)}. Name the architecture that the file was made for."
+        )
 
 
-def _activation(classes: Any, outputs: int, file: ModelFile) -> Activation | None:
+def _activation(classes: Classes | None, n_outputs: int, file: ModelFile) -> Activation | None:
     if classes is None:
         return None
     labels = as_labels(classes)
-    if outputs == 1 and len(labels) == 2:
+    if n_outputs == 1 and len(labels) == 2:
         return "sigmoid"
-    if outputs == len(labels) > 1:
+    if n_outputs == len(labels) > 1:
         return "softmax"
     raise InvalidInputError(
-        f"classes= must name the {outputs} outputs of the weights file {str(file.path)!r}, each "
+        f"classes= must name the {n_outputs} outputs of the weights file {str(file.path)!r}, each "
         f"once and in their order; received {len(labels)}: {listed(labels[:10])}."
     )
 
 
-def _read(rows: Any, size: tuple[int, int]) -> Any:
-    """Images as one tensor (n, 3, height, width) between 0 and 1; an error names the row."""
+def _read(rows: Sequence[Any] | AnyArray, size: tuple[int, int]) -> Tensor:
+    """Read images as one tensor (n, 3, height, width) between 0 and 1; an error names the row."""
     from localma.backbones.images import ImageRows
 
-    images, read = ImageRows(rows, size, resize=True), []
-    for place in range(n_rows(rows)):
+    images, tensors = ImageRows(rows, size, resize=True), []
+    for row in range(n_rows(rows)):
         try:
-            read.append(images[place])
+            tensors.append(images[row])
         except InvalidInputError as error:
-            # Its row is counted within this batch; the number of the row in X is put before it.
-            text = str(error).replace(f" of row {place} ", " ").replace(f"row {place} ", "it ")
-            raise RowError(text, row=place) from error
-    return optional("torch", extra="torch").stack(read)
+            # This row number counts within the batch; RowError turns it into the number in X.
+            text = str(error).replace(f" of row {row} ", " ").replace(f"row {row} ", "it ")
+            raise RowError(text, row=row) from error
+    return optional("torch", extra="torch").stack(tensors)
 
 
-def _checked_size(size: Any) -> tuple[int, int]:
-    both = [size, size] if isinstance(size, int | np.integer) else size
-    numbers = list(both) if isinstance(both, Sequence | np.ndarray) else []
-    whole = [isinstance(n, int | np.integer) and not isinstance(n, bool) and n > 0 for n in numbers]
-    if len(numbers) != 2 or not all(whole):
+def _checked_size(size: int | Sequence[int]) -> tuple[int, int]:
+    sizes = [size, size] if isinstance(size, int | np.integer) else _as_list(size)
+    whole = [isinstance(n, int | np.integer) and not isinstance(n, bool) and n > 0 for n in sizes]
+    if len(sizes) != 2 or not all(whole):
         raise InvalidInputError(
             "size must be a number of pixels, or two, height and width, each one or more; received "
             f"{size!r}."
         )
-    return int(numbers[0]), int(numbers[1])
+    return int(sizes[0]), int(sizes[1])
 
 
-def _checked_channels(name: str, values: Any) -> tuple[float, ...]:
-    numbers = list(values) if isinstance(values, Sequence | np.ndarray) else []
+def _as_list(values: Sequence[Number]) -> list[Number]:
+    """Return a list of the values; an empty one if they are not a sequence."""
+    if isinstance(values, Sequence | np.ndarray):
+        return list(values)
+    return []
+
+
+def _checked_channels(name: str, values: Sequence[float]) -> tuple[float, ...]:
+    numbers = _as_list(values)
     real = [isinstance(v, int | float | np.number) and isfinite(v) for v in numbers]
     if len(numbers) != CHANNELS or not all(real):
         raise InvalidInputError(

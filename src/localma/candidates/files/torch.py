@@ -3,52 +3,85 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
 from logging import getLogger
 from threading import Lock, RLock
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 from weakref import WeakKeyDictionary
 from zipfile import ZipFile
 
 import numpy as np
 
 from localma._optional import optional
-from localma.candidates.answers import Array, Classes, Table, Task
-from localma.candidates.base import BatchSize, FieldTypes, Inputs, Recipe, working_bytes
-from localma.candidates.files.base import ModelFile, PerProcess, in_fixed_batches
-from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
+from localma._types import Array
+from localma.candidates.base import (
+    ImportName,
+    LogitsCandidate,
+    LogitsRecipe,
+    PathLike,
+    TableFunction,
+    working_bytes,
+)
+from localma.candidates.files.base import (
+    FileRecipe,
+    ModelFile,
+    NetworkOptions,
+    PerProcess,
+    in_fixed_batches,
+)
+from localma.candidates.outputs import Table, Task
 from localma.errors import InvalidInputError
-from localma.imports import import_name, import_object
 from localma.tables.frames import dense
 
-_locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-"""A lock for each module that is run."""
+if TYPE_CHECKING:
+    from torch import Tensor, device, nn
+    from torch.export import ExportedProgram
+
+Arguments: TypeAlias = "dict[int | str, Table | Tensor]"
+"""Arguments of a network, by position or by name."""
+Feed: TypeAlias = "dict[int | str, Tensor]"
+
+_locks: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
+"""A lock for each module that has run."""
 _one_at_a_time = Lock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchRecipe(FileRecipe, LogitsRecipe):
+    """The file and the options."""
+
+    kind = "torch"
+    preprocess: ImportName | None
+    device: str | None
+
+    def make(self) -> TorchCandidate:
+        """Find the file again. Its network is code."""
+        return TorchCandidate(self.file(), **self.options())
 
 
 class TorchCandidate(LogitsCandidate):
     """A PyTorch network, run in evaluation mode and without gradients.
 
-    Arrays and frames become tensors of the network's own floating type, float32 by default. The
+    Arrays and frames become tensors of the floating type of the network, float32 by default. The
     network returns a tensor (n,), (n, 1) or (n, K), or an object with such a tensor as `logits`.
-    A module in memory is given again by name when a saved model is loaded; a file is found again.
-    A network exported for a fixed number of rows is fed that many at a time.
+    To load a saved model, pass a module in memory again by its name; a file is found again. A
+    network that was exported for a fixed number of rows receives that many at a time.
 
     Parameters
     ----------
-    model : an `nn.Module`, whose mode and device are left as they are; or the path of a .pt2
-        file, ``torch.export.save(torch.export.export(module, ...), "north.pt2")``. Opening such
-        a file may run code: take none from strangers.
-    activation : "softmax", "sigmoid" or None, where the network returns probabilities or means.
-    temperature : what logits are divided by; `calibrated` fits it.
-    preprocess : a function from the rows to what the network takes: an array, a tensor, a tuple
+    model : an `nn.Module`, which keeps its mode and device; or the path of a .pt2 file,
+        ``torch.export.save(torch.export.export(module, ...), "north.pt2")``. Opening such a file
+        may run code, so only use files that you trust.
+    preprocess : a function from the rows to the input of the network: an array, a tensor, a tuple
         of them (one per argument) or a dict (by argument name).
-    device : where to run a module; None leaves it where it is. On another device than its own a
-        copy is run.
+    device : device to run on; None runs a module on its own device. A copy of the module runs on
+        any other device.
+    activation : "softmax", "sigmoid", or None if the network returns probabilities or means.
+    temperature : divisor of the logits; `calibrated` fits it.
     classes, inputs, cost, batch_size : as for every candidate.
 
     Examples
@@ -62,45 +95,27 @@ class TorchCandidate(LogitsCandidate):
 
     kind = "torch"
     runs_here = True
-    paths = ("path",)
-    fields: ClassVar[FieldTypes] = {
-        **ModelFile.fields,
-        **LOGITS_FIELDS,
-        "preprocess": (str, type(None)),
-        "device": (str, type(None)),
-    }
+    recipe_type = TorchRecipe
 
     def __init__(
         self,
-        model: Any,
+        model: nn.Module | PathLike | ModelFile,
         *,
-        classes: Classes | None = None,
-        activation: Activation | None = None,
-        temperature: float = 1.0,
-        preprocess: Callable[[Any], Any] | None = None,
-        inputs: Inputs = None,
-        cost: float = 1.0,
-        batch_size: BatchSize = "auto",
-        device: Any = None,
+        preprocess: TableFunction | None = None,
+        device: str | device | None = None,
+        **options: Unpack[NetworkOptions],
     ) -> None:
-        super().__init__(
-            activation=activation,
-            temperature=temperature,
-            inputs=inputs,
-            classes=classes,
-            cost=cost,
-            batch_size=batch_size,
-        )
+        super().__init__(**options)
         torch = optional("torch", extra="torch")
         self.preprocess = preprocess
         self.device = None if device is None else str(device)
         self.file: ModelFile | None = None
-        self.module: Any = None
+        self.module: nn.Module | None = None
         if isinstance(model, torch.nn.Module):
             self.module = model
             make: Callable[[], _Network] = partial(_network_in_memory, model, self.device)
         elif isinstance(model, str | os.PathLike | ModelFile):
-            self.file = model if isinstance(model, ModelFile) else ModelFile(model)
+            self.file = ModelFile.of(model)
             make = partial(_network_from_file, self.file, self.device)
         else:
             raise InvalidInputError(
@@ -112,19 +127,28 @@ class TorchCandidate(LogitsCandidate):
     @property
     def label(self) -> str:
         """The class of the module in lower case, or the name of the file."""
-        return type(self.module).__name__.lower() if self.file is None else self.file.label
+        if self.file is None:
+            return type(self.module).__name__.lower()
+        return self.file.label
 
     @property
     def source(self) -> str | None:
-        """The file, where there is one."""
-        return None if self.file is None else str(self.file.path)
+        """The file; None for a module in memory."""
+        if self.file is None:
+            return None
+        return str(self.file.path)
 
-    def _network_identity(self) -> object:
-        network = id(self.module) if self.file is None else self.file.path
-        return network, self.preprocess
+    def _network_identity(self) -> Hashable:
+        return id(self.module), self.file and self.file.path, self.preprocess
 
-    def _arguments(self, X: Table) -> dict[Any, Any]:
-        return _arguments(X if self.preprocess is None else self.preprocess(X))
+    def _arguments(self, X: Table) -> Arguments:
+        if self.preprocess is not None:
+            X = self.preprocess(X)
+        if isinstance(X, Mapping):
+            return dict(X)
+        if isinstance(X, tuple):
+            return dict(enumerate(X))
+        return {0: X}
 
     def _row_bytes(self, X: Table) -> int:
         return working_bytes(*self._arguments(X).values())
@@ -132,113 +156,92 @@ class TorchCandidate(LogitsCandidate):
     def _outputs(self, X: Table, task: Task) -> Array:
         return self._network.get()(self._arguments(X))
 
-    def recipe(self) -> Recipe | None:
-        """The file and the options, where everything can be found again."""
-        common, name = self._common_recipe(), import_name(self.preprocess)
-        if self.file is None or common is None or (name is None and self.preprocess is not None):
+    def recipe(self) -> TorchRecipe | None:
+        """The file and the options; None if the module exists only in memory."""
+        if self.file is None:
             return None
-        own = {"preprocess": name, "device": self.device}
-        return {"kind": self.kind, **self.file.recipe(), **common, **own}
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> TorchCandidate:
-        """Find the file again. Its network is code: trusted recipes only."""
-        name = recipe["preprocess"]
-        return cls(
-            ModelFile(recipe["path"], recipe["sha256"]),
-            preprocess=None if name is None else import_object(name),
-            device=recipe["device"],
-            **logits_options(recipe),
-        )
+        return TorchRecipe.of(self, path=str(self.file.path), sha256=self.file.sha256())
 
 
 class _Network:
-    """A callable network with the type and device of what it takes.
+    """A callable network, with the type and device of its inputs.
 
-    rows : an exported network's fixed number of rows; None if it takes any number.
+    n_rows : an exported network's fixed number of rows; None if it takes any number.
     """
 
-    def __init__(self, module: Any, device: str | None, rows: int | None) -> None:
-        torch = optional("torch", extra="torch")
+    def __init__(self, module: nn.Module, device: str | None, n_rows: int | None) -> None:
         tensors = [*module.parameters(), *module.buffers()]
-        kinds = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
-        self.module, self.rows = module, rows
-        self.dtype = kinds[0] if kinds else torch.float32
-        self.device = device or (tensors[0].device if tensors else "cpu")
+        dtypes = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
+        self.module, self.n_rows = module, n_rows
+        self.dtype = [*dtypes, optional("torch", extra="torch").float32][0]
+        self.device = device or [*(tensor.device for tensor in tensors), "cpu"][0]
 
-    def __call__(self, arguments: dict[Any, Any]) -> Array:
+    def __call__(self, arguments: Arguments) -> Array:
         torch = optional("torch", extra="torch")
-        feed = {key: self._tensor(values, torch) for key, values in arguments.items()}
-        n = len(next(iter(feed.values())))
+        feed = {key: self._tensor(values) for key, values in arguments.items()}
         with _evaluation_mode(self.module), torch.no_grad():
-            return in_fixed_batches(self._run, feed, n, self.rows)
+            return in_fixed_batches(self._run, feed, self.n_rows)
 
-    def _run(self, feed: dict[Any, Any]) -> Array:
+    def _run(self, feed: Feed) -> Array:
         named = {key: value for key, value in feed.items() if isinstance(key, str)}
-        placed = [value for key, value in feed.items() if not isinstance(key, str)]
-        return _as_array(self.module(*placed, **named))
+        positional = [value for key, value in feed.items() if not isinstance(key, str)]
+        return _as_array(self.module(*positional, **named))
 
-    def _tensor(self, values: Any, torch: ModuleType) -> Any:
-        # Copied, since a layer that works in place would write into the user's rows.
+    def _tensor(self, values: Table | Tensor) -> Tensor:
+        torch = optional("torch", extra="torch")
+        # Copied, because a layer that works in place would change the user's rows.
         if isinstance(values, torch.Tensor):
             return values.to(self.device, copy=True)
         return torch.tensor(_numbers(values), dtype=self.dtype, device=self.device)
 
 
-def _arguments(rows: Any) -> dict[Any, Any]:
-    """What is passed to the network, by position or by name."""
-    if isinstance(rows, Mapping):
-        return dict(rows)
-    return dict(enumerate(rows)) if isinstance(rows, tuple) else {0: rows}
-
-
-def _numbers(values: Any) -> Array:
+def _numbers(values: Table) -> Array:
     numbers = dense(values)
     if numbers.dtype.kind not in "biuf":
         try:
             numbers = numbers.astype(np.float64)
         except (TypeError, ValueError):
             raise InvalidInputError(
-                f"a network takes numbers, and received values of dtype {numbers.dtype}, such as "
-                f"{numbers.flat[0]!r}: state the columns it takes with inputs=, or turn the rows "
-                "into tensors with preprocess=."
+                f"a network takes numbers, but received values of dtype {numbers.dtype}, such as "
+                f"{numbers.flat[0]!r}: select its columns with inputs=, or convert the rows to "
+                "tensors with preprocess=."
             ) from None
     return numbers
 
 
-def _as_array(output: Any) -> Array:
-    output = getattr(output, "logits", output)
-    if not hasattr(output, "detach"):
+def _as_array(output: object) -> Array:
+    tensor = getattr(output, "logits", output)
+    if not hasattr(tensor, "detach"):
         raise InvalidInputError(
-            f"the network returned a {type(output).__name__}; a network must return one tensor, "
-            "(n,), (n, 1) or (n, K): wrap it in a module that picks the one."
+            f"the network returned a {type(tensor).__name__}; a network must return one tensor, "
+            "(n,), (n, 1) or (n, K): wrap it in a module that returns only that tensor."
         )
-    return output.detach().to("cpu").double().numpy()
+    return tensor.detach().to("cpu").double().numpy()
 
 
 @contextmanager
-def _evaluation_mode(module: Any) -> Iterator[None]:
-    """Switch off what is for training only, and leave the module as it was.
+def _evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """Switch off training mode, and restore the module at the end.
 
-    One thread at a time: another's end would switch it on again under this one.
+    Only one thread at a time, because another thread would switch it on again at its end.
     """
     with _one_at_a_time:
         lock = _locks.setdefault(module, RLock())
     with lock:
-        training = [part for part in module.modules() if part.training]
-        for part in training:
-            part.training = False
+        training = [layer for layer in module.modules() if layer.training]
+        for layer in training:
+            layer.training = False
         try:
             yield
         finally:
-            for part in training:
-                part.training = True
+            for layer in training:
+                layer.training = True
 
 
-def _network_in_memory(module: Any, device: str | None) -> _Network:
+def _network_in_memory(module: nn.Module, device: str | None) -> _Network:
     torch = optional("torch", extra="torch")
-    places = {tensor.device for tensor in [*module.parameters(), *module.buffers()]}
-    if device is not None and places - {torch.device(device)}:
+    devices = {tensor.device for tensor in [*module.parameters(), *module.buffers()]}
+    if device is not None and devices - {torch.device(device)}:
         module = deepcopy(module).to(device)
     return _Network(module, device, None)
 
@@ -250,7 +253,7 @@ def _network_from_file(file: ModelFile, device: str | None) -> _Network:
             program = torch.export.load(path)
     except Exception as error:
         raise InvalidInputError(
-            f"{str(path)!r} is no file of torch.export, or was cut short ({error}): export the "
+            f"{str(path)!r} is not a torch.export file, or was cut short ({error}): export the "
             "module again."
         ) from error
     if device is not None:
@@ -261,7 +264,7 @@ def _network_from_file(file: ModelFile, device: str | None) -> _Network:
 
 @contextmanager
 def _silent(name: str) -> Iterator[None]:
-    """Keep a logger from writing the traceback of an error that is raised all the same."""
+    """Silence a logger that writes the traceback of an error before raising it."""
     logger = getLogger(name)
     before, logger.disabled = logger.disabled, True
     try:
@@ -270,9 +273,11 @@ def _silent(name: str) -> Iterator[None]:
         logger.disabled = before
 
 
-def _fixed_rows(program: Any) -> int | None:
-    """Rows that an exported program insists on; None if it takes any number."""
-    taken = set(program.graph_signature.user_inputs)
-    shapes = [node.meta["val"].shape for node in program.graph.nodes if node.name in taken]
-    first = [shape[0] for shape in shapes if len(shape)]
-    return first[0] if first and all(isinstance(size, int) for size in first) else None
+def _fixed_rows(program: ExportedProgram) -> int | None:
+    """Number of rows that an exported program requires; None if it takes any number."""
+    inputs = set(program.graph_signature.user_inputs)
+    shapes = [node.meta["val"].shape for node in program.graph.nodes if node.name in inputs]
+    sizes = [shape[0] for shape in shapes if len(shape)]
+    if sizes and all(isinstance(size, int) for size in sizes):
+        return int(sizes[0])
+    return None

@@ -4,175 +4,175 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from localma._optional import optional
 from localma._torch_packages import import_transformers, model_folder, quiet
-from localma.candidates.answers import Array, Classes, Table, Task, as_labels, listed
+from localma._types import Float64, Integers, Json
 from localma.candidates.base import (
     AUTO_MEMORY,
-    BatchSize,
-    FieldTypes,
-    Inputs,
-    Recipe,
+    FilePath,
+    LogitsCandidate,
+    LogitsRecipe,
+    PathLike,
     RowError,
     memory_bytes,
 )
-from localma.candidates.files.base import ModelFile, PerProcess, as_objects
-from localma.candidates.logits import LOGITS_FIELDS, Activation, LogitsCandidate, logits_options
+from localma.candidates.files.base import (
+    CommonOptions,
+    FromFile,
+    ModelFile,
+    PerProcess,
+    as_objects,
+    checked_count,
+)
+from localma.candidates.outputs import Activation, Classes, Labels, Table, Task, as_labels, listed
 from localma.errors import InvalidInputError
 from localma.tables.frames import n_rows
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
 SORTED_TOGETHER = 1024
-"""Texts that batch_size="auto" hands over at once, to be sorted by length."""
+"""Texts per call with batch_size="auto"; they are sorted by length."""
 ROWS_PER_PASS = 32
-"""Texts that go through the network at once; a processor gains nothing from more."""
+"""Texts per pass through the network; more do not make a processor faster."""
 UNSTATED_LENGTH = 10**6
-"""A tokenizer whose limit is beyond this has none."""
+"""A tokenizer with a limit above this has none."""
 Tokens = dict[str, list[list[int]]]
 
 
-class TransformersCandidate(LogitsCandidate):
-    """A text classifier of transformers, from the folder that `save_pretrained` wrote.
+@dataclass(frozen=True, kw_only=True)
+class TransformersRecipe(LogitsRecipe):
+    """The folder, or the name on the hub, its fingerprint and the options."""
 
-    Texts are sorted by length before they are padded, so that short ones do not wait for long
-    ones, and the predictions come back in the order of the rows. Weights that are stored in half
-    precision run in float32.
+    kind = "transformers"
+    path: FilePath | None
+    sha256: str
+    name: str | None
+    max_length: int | None
+    device: str
+
+    def make(self) -> TransformersCandidate:
+        """Find the folder again and check that it is the same."""
+        options = self.options()
+        for field in ("path", "sha256", "name", "activation"):
+            del options[field]  # the activation follows from the folder and the classes
+        if self.path is not None:
+            return TransformersCandidate(ModelFile(self.path, self.sha256), **options)
+        candidate = TransformersCandidate(str(self.name), **options)
+        ModelFile(candidate.file.path, self.sha256)
+        return candidate
+
+
+class TransformersCandidate(FromFile, LogitsCandidate):
+    """A text classifier of transformers, from a folder that `save_pretrained` wrote.
+
+    Texts are sorted by length before they are padded, so that short texts need little padding.
+    Predictions are in the order of the rows. Weights in half precision run in float32.
 
     Parameters
     ----------
-    folder : config.json, the weights and the tokenizer; or the name of a model on the Hugging Face
-        hub, which is fetched, or found in its cache. Code that a folder may hold is never run.
+    folder : a folder with config.json, the weights and the tokenizer; or the name of a model on the
+        Hugging Face hub, which is downloaded, or found in its cache. Code in the folder never runs.
     classes : other labels for the classes of config.json, in the order of its `id2label`. For a
-        network with one output, none (it is a regression) or two, where the output is the logit of
-        the second.
-    max_length : word pieces after which a text is cut; by default as many as the network takes.
-    temperature : what logits are divided by; `calibrated` fits it.
-    inputs : the column with the texts, such as "text"; by default X holds nothing else.
-    device : where to run, such as "cuda".
-    batch_size : texts handed over at once; "auto" is 1,024 of them.
+        network with one output, None for a regression, or two labels; the output is then the logit
+        of the second.
+    max_length : number of word pieces after which a text is cut; by default the limit of the
+        network.
+    temperature : divisor of the logits; `calibrated` fits it.
+    device : device to run on, such as "cuda".
+    inputs : the column with the texts, such as "text"; by default X is a column of texts.
+    batch_size : texts per call; "auto" is 1,024.
     cost : as for every candidate.
     """
 
     kind = "transformers"
-    paths = ("path",)
-    fields: ClassVar[FieldTypes] = {
-        **ModelFile.fields,
-        **LOGITS_FIELDS,
-        "path": (str, type(None)),
-        "name": (str, type(None)),
-        "max_length": (int, type(None)),
-        "device": (str,),
-    }
+    recipe_type = TransformersRecipe
 
     def __init__(
         self,
-        folder: str | os.PathLike[str] | ModelFile,
+        folder: PathLike | ModelFile,
         *,
         classes: Classes | None = None,
         max_length: int | None = None,
         temperature: float = 1.0,
-        inputs: Inputs = None,
-        cost: float = 1.0,
-        batch_size: BatchSize = "auto",
         device: str = "cpu",
+        **options: Unpack[CommonOptions],
     ) -> None:
         import_transformers()
-        self.name = _hub_name(folder)
-        self.file = folder if isinstance(folder, ModelFile) else ModelFile(model_folder(folder))
-        own = _own_classes(self.file.path)
-        classes = _renamed(own, classes, self.file.path)
+        self.name: str | None = None
+        if not isinstance(folder, ModelFile):
+            if not Path(folder).is_dir():
+                self.name = os.fspath(folder)
+            folder = ModelFile(model_folder(folder))
+        self.file = folder
+        file_classes = _file_classes(self.file.path)
+        labels = _renamed(file_classes, classes, self.file.path)
         super().__init__(
-            activation=_activation(own, classes),
+            activation=_activation(file_classes, labels),
             temperature=temperature,
-            inputs=inputs,
-            classes=classes,
-            cost=cost,
-            batch_size=batch_size,
+            classes=labels,
+            **options,
         )
         _check_weights(self.file.path)
-        self.max_length = _checked_length(max_length)
-        self.device = str(device)
+        if max_length is not None:
+            max_length = checked_count("max_length", max_length, least=1)
+        self.max_length, self.device = max_length, str(device)
         self._network = PerProcess(partial(_Network, self.file, self.device, self.max_length))
 
     @property
     def label(self) -> str:
         """The name of the folder, or of the model on the hub."""
-        return self.file.label if self.name is None else self.name
+        return self.name or self.file.label
 
     @property
-    def source(self) -> str:
-        """The folder."""
+    def path(self) -> str | None:
+        """The folder; None for a model on the hub."""
+        if self.name is not None:
+            return None
         return str(self.file.path)
 
-    def _network_identity(self) -> object:
+    def _network_identity(self) -> Hashable:
         return self.file.path, self.max_length
 
     def _row_bytes(self, X: Table) -> int:
         return AUTO_MEMORY // SORTED_TOGETHER
 
-    def _outputs(self, X: Table, task: Task) -> Array:
-        texts = _checked_texts(X)
-        memory = memory_bytes(self.batch_size if isinstance(self.batch_size, str) else "auto")
-        return self._network.get().logits(texts, memory)
-
-    def recipe(self) -> Recipe | None:
-        """The folder, or the name on the hub, its fingerprint and the options."""
-        common = self._common_recipe()
-        if common is None:
-            return None
-        where = self.file.recipe()
-        if self.name is not None:
-            where["path"] = None
-        own = {"name": self.name, "max_length": self.max_length, "device": self.device}
-        return {"kind": self.kind, **where, **common, **own}
-
-    @classmethod
-    def from_recipe(cls, recipe: Recipe) -> TransformersCandidate:
-        """Find the folder again and check that it is the same."""
-        options = logits_options(recipe)
-        del options["activation"]  # which follows from the folder and the classes
-        options |= {field: recipe[field] for field in ("max_length", "device")}
-        if recipe["path"] is None:
-            made = cls(recipe["name"], **options)
-            ModelFile(made.file.path, recipe["sha256"])
-            return made
-        return cls(ModelFile(recipe["path"], recipe["sha256"]), **options)
+    def _outputs(self, X: Table, task: Task) -> Float64:
+        memory = AUTO_MEMORY
+        if isinstance(self.batch_size, str):
+            memory = memory_bytes(self.batch_size)
+        return self._network.get().logits(_checked_texts(X), memory)
 
 
-def _hub_name(folder: Any) -> str | None:
-    if isinstance(folder, ModelFile) or Path(folder).is_dir():
-        return None
-    return os.fspath(folder)
-
-
-def _own_classes(folder: Path) -> list[str]:
+def _file_classes(folder: Path) -> list[str]:
     """Labels of config.json, in the order of the network's outputs."""
     config = _read_config(folder)
     heads = config.get("architectures") or []
     if heads and not any("SequenceClassification" in str(head) for head in heads):
         raise InvalidInputError(
-            f"The folder {str(folder)!r} holds a {heads[0]}, and a candidate must be a model for "
+            f"The folder {str(folder)!r} holds a {heads[0]}, but a candidate must be a model for "
             "sequence classification: fine-tune it for the task first, or use it in "
             "TextGate(...), which needs no classes."
         )
     if config.get("problem_type") == "multi_label_classification":
         raise InvalidInputError(
-            f"The model in {str(folder)!r} gives several labels to a text, and the probabilities "
-            "of a candidate sum to one over its classes: make one candidate of each label, from a "
+            f"The model in {str(folder)!r} gives several labels to a text, but the probabilities "
+            "of a candidate sum to one over its classes: make one candidate for each label, from a "
             "function that returns its probability."
         )
-    # Two labels without names are not written down.
-    unnamed = {str(place): f"LABEL_{place}" for place in range(config.get("num_labels", 2))}
+    # transformers does not write the names LABEL_0 and LABEL_1.
+    unnamed = {str(index): f"LABEL_{index}" for index in range(config.get("num_labels", 2))}
     labels = config.get("id2label") or unnamed
     try:
-        return [str(labels[place]) for place in sorted(labels, key=int)]
+        return [str(labels[index]) for index in sorted(labels, key=int)]
     except (AttributeError, TypeError, ValueError) as error:
         raise InvalidInputError(
             f"id2label in {str(folder / 'config.json')!r} must map 0, 1, ... to labels ({error})."
@@ -182,10 +182,10 @@ def _own_classes(folder: Path) -> list[str]:
 def _read_config(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     try:
-        config: Any = json.loads(file.read_bytes())
+        config: Json = json.loads(file.read_bytes())
     except (OSError, ValueError) as error:
         raise InvalidInputError(
-            f"A folder of transformers has a config.json, and {str(file)!r} cannot be read "
+            f"A transformers folder has a config.json, but {str(file)!r} cannot be read "
             f"({error}): pass the folder that save_pretrained wrote."
         ) from error
     if not isinstance(config, dict):
@@ -193,26 +193,30 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _renamed(own: list[str], classes: Any, folder: Path) -> Any:
+def _renamed(file_classes: list[str], classes: Classes | None, folder: Path) -> Labels | None:
     if classes is None:
-        return as_labels(own) if len(own) > 1 else None
+        if len(file_classes) == 1:
+            return None
+        return as_labels(file_classes)
     labels = as_labels(classes)
-    if len(labels) == len(own) > 1 or (len(own) == 1 and len(labels) == 2):
+    if len(labels) == max(2, len(file_classes)):
         return labels
     raise InvalidInputError(
-        f"classes= must rename the {len(own)} classes in config.json of {str(folder)!r}, "
-        f"{listed(own)}, in the same order; received {listed(labels)}."
+        f"classes= must rename the {len(file_classes)} classes in config.json of {str(folder)!r}, "
+        f"{listed(file_classes)}, in the same order; received {listed(labels)}."
     )
 
 
-def _activation(own: list[str], classes: Any) -> Activation | None:
-    if classes is None:
+def _activation(file_classes: list[str], labels: Labels | None) -> Activation | None:
+    if labels is None:
         return None
-    return "sigmoid" if len(own) == 1 else "softmax"
+    if len(file_classes) == 1:
+        return "sigmoid"
+    return "softmax"
 
 
 def _check_weights(folder: Path) -> None:
-    """Open the weights, which shows at once whether a file was cut short."""
+    """Open the weights, to refuse a file that was cut short."""
     from safetensors import SafetensorError, safe_open
 
     for file in sorted(folder.glob("*.safetensors")):
@@ -222,35 +226,24 @@ def _check_weights(folder: Path) -> None:
         except (SafetensorError, OSError) as error:
             raise InvalidInputError(
                 f"The weights file {str(file)!r} cannot be read, or was cut short ({error}): "
-                "fetch or save it again."
+                "download or save it again."
             ) from error
 
 
-def _checked_length(max_length: Any) -> int | None:
-    if max_length is None:
-        return None
-    whole = isinstance(max_length, int | np.integer) and not isinstance(max_length, bool)
-    if not whole or max_length < 1:
-        raise InvalidInputError(
-            f"max_length must be None or a whole number, one or more; received {max_length!r}."
-        )
-    return int(max_length)
-
-
 def _checked_texts(X: Table) -> list[str]:
-    """The texts of the rows; an error names the row that has none."""
+    """Return the texts of the rows; an error names a row without one."""
     rows = as_objects(X, "text")
     texts = [_text_of(rows[row]) for row in range(n_rows(rows))]
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise RowError(
                 f"a text must be a string; received {text!r:.80} ({type(text).__name__}): convert "
-                "it, state the column with inputs=, or leave the row out.",
+                "it, name the column with inputs=, or leave the row out.",
                 row=row,
             )
         if not text.strip():
             raise RowError(
-                f"the text is empty ({text!r:.80}); a classifier of texts needs one: fill it, or "
+                f"the text is empty ({text!r:.80}), but a text classifier needs one: fill it, or "
                 "leave the row out.",
                 row=row,
             )
@@ -258,11 +251,12 @@ def _checked_texts(X: Table) -> list[str]:
 
 
 def _text_of(item: Any) -> Any:
-    """The text in a row: the row itself, its first or only part, or the one named "text"."""
+    """Return the text in a row: the row itself, its first or only item, or its item "text"."""
     if isinstance(item, dict):
-        return item["text"] if "text" in item else next(iter(item.values()), None)
-    first = isinstance(item, tuple) or (isinstance(item, list) and len(item) == 1)
-    return item[0] if first else item
+        return item.get("text", next(iter(item.values()), None))
+    if isinstance(item, tuple) or (isinstance(item, list) and len(item) == 1):
+        return item[0]
+    return item
 
 
 class _Network:
@@ -271,28 +265,29 @@ class _Network:
     def __init__(self, file: ModelFile, device: str, max_length: int | None) -> None:
         folder = file.path
         self.tokenizer = _load_tokenizer(folder)
-        self.model = _load_model(folder).to(device).eval()
+        self.model = _load_model(folder).to(device).eval()  # type: ignore[arg-type]
         self.device = device
         self.max_length = _limit(self.tokenizer, self.model.config, max_length, folder)
 
-    def logits(self, texts: list[str], memory: int) -> Array:
-        """Logits of texts in their order, (n, K); a pass stays within `memory` bytes, if it can."""
+    def logits(self, texts: list[str], memory: int) -> Float64:
+        """Logits (n, K) of texts; a pass takes at most `memory` bytes, if possible."""
         torch = optional("torch", extra="torch")
         tokens = self.tokenizer(
             texts, truncation=self.max_length is not None, max_length=self.max_length
         )
         lengths = np.array([len(pieces) for pieces in tokens["input_ids"]])
-        outputs: Any = None
+        passes = list(self._passes(lengths, memory))
         with torch.inference_mode():
-            for rows in self._passes(lengths, memory):
-                logits = self._pass({name: [v[row] for row in rows] for name, v in tokens.items()})
-                if outputs is None:
-                    outputs = np.empty((len(texts), logits.shape[1]))
-                outputs[rows] = logits
+            logits = [
+                self._pass({name: [values[row] for row in rows] for name, values in tokens.items()})
+                for rows in passes
+            ]
+        outputs = np.empty((len(texts), logits[0].shape[1]))
+        outputs[np.concatenate(passes)] = np.concatenate(logits)
         return outputs
 
-    def _passes(self, lengths: NDArray[np.intp], memory: int) -> Iterator[NDArray[np.intp]]:
-        """Rows that go through together: neighbours in length, the longest first."""
+    def _passes(self, lengths: Integers, memory: int) -> Iterator[Integers]:
+        """Rows of each pass: similar lengths, the longest first."""
         order = np.argsort(-lengths, kind="stable")
         start = 0
         while start < len(order):
@@ -302,44 +297,44 @@ class _Network:
             start += size
 
     def _token_bytes(self, length: int) -> int:
-        """Memory of a word piece inside a layer: its vectors, and its attention to the others."""
+        """Memory of a word piece in a layer: its vectors, and its attention to all pieces."""
         config = self.model.config
         width: int = getattr(config, "hidden_size", 768)
         heads: int = getattr(config, "num_attention_heads", 12)
         return 4 * (16 * width + 2 * heads * length)
 
-    def _pass(self, tokens: Tokens) -> Array:
+    def _pass(self, tokens: Tokens) -> Float64:
         padded = self.tokenizer.pad(tokens, return_tensors="pt").to(self.device)
         logits = self.model(**padded).logits.float().cpu().numpy()
         return np.asarray(logits, dtype=np.float64)
 
 
-def _load_tokenizer(folder: Path) -> Any:
+def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     transformers = import_transformers()
     try:
         with quiet(transformers):
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
-    except Exception as error:  # transformers raises whatever it meets, by any name
+    except Exception as error:  # transformers raises errors of many types
         raise _unreadable("tokenizer", folder, error) from error
-    # Without its files transformers makes an empty one, to which every word is unknown.
+    # Without its files transformers makes an empty tokenizer, which knows no word.
     names = {"tokenizer.json", *type(tokenizer).vocab_files_names.values()}
     if not any((folder / name).is_file() for name in names):
         raise InvalidInputError(
-            f"The folder {str(folder)!r} has no tokenizer; one of these files must be there: "
-            f"{', '.join(sorted(names))}. Save the tokenizer into it too: "
+            f"The folder {str(folder)!r} has no tokenizer; it must have one of these files: "
+            f"{', '.join(sorted(names))}. Save the tokenizer there: "
             "tokenizer.save_pretrained(folder)."
         )
     if tokenizer.pad_token is None:
         raise InvalidInputError(
-            f"The tokenizer in {str(folder)!r} has no padding token, so that texts of different "
-            "lengths cannot go together: set one in tokenizer and model, and save both again."
+            f"The tokenizer in {str(folder)!r} has no padding token, which texts of different "
+            "lengths need: set one in tokenizer and model, and save both again."
         )
     return tokenizer
 
 
-def _load_model(folder: Path) -> Any:
+def _load_model(folder: Path) -> PreTrainedModel:
     transformers, torch = import_transformers(), optional("torch", extra="torch")
     try:
         with quiet(transformers):
@@ -357,15 +352,15 @@ def _load_model(folder: Path) -> Any:
     return model
 
 
-def _check_report(report: Any, folder: Path) -> None:
-    """Refuse a network that transformers filled up with random numbers."""
-    missing, unlike = sorted(report["missing_keys"]), sorted(report["mismatched_keys"])
-    if unlike:
-        key, stored, wanted = unlike[0]
+def _check_report(report: Mapping[str, Sequence[Any]], folder: Path) -> None:
+    """Refuse a network that transformers completed with random numbers."""
+    missing, different = sorted(report["missing_keys"]), sorted(report["mismatched_keys"])
+    if different:
+        key, stored, expected = different[0]
         raise InvalidInputError(
-            f"The weights in {str(folder)!r} do not fit its config.json: {len(unlike)} tensors "
-            f"have other shapes, such as {key}, {tuple(stored)} in place of {tuple(wanted)}. "
-            "Correct id2label, or take the weights that belong to it."
+            f"The weights in {str(folder)!r} do not fit its config.json: {len(different)} tensors "
+            f"have other shapes, such as {key}, {tuple(stored)} in place of {tuple(expected)}. "
+            "Correct id2label, or use the weights that belong to it."
         )
     if missing:
         raise InvalidInputError(
@@ -375,26 +370,32 @@ def _check_report(report: Any, folder: Path) -> None:
         )
 
 
-def _unreadable(what: str, folder: Path, error: Exception) -> InvalidInputError:
+def _unreadable(item: str, folder: Path, error: Exception) -> InvalidInputError:
     return InvalidInputError(
-        f"The {what} in {str(folder)!r} cannot be read ({type(error).__name__}: "
+        f"The {item} in {str(folder)!r} cannot be read ({type(error).__name__}: "
         f"{' '.join(str(error).split())[:300]}): pass the folder that save_pretrained wrote, with "
         "config.json, the weights and the tokenizer."
     )
 
 
-def _limit(tokenizer: Any, config: Any, wanted: int | None, folder: Path) -> int | None:
-    """Word pieces that the network takes at most; None if it takes any number."""
-    positions = getattr(config, "max_position_embeddings", None)
-    stated = tokenizer.model_max_length
-    if stated > UNSTATED_LENGTH:
+def _limit(
+    tokenizer: PreTrainedTokenizerBase,
+    config: PreTrainedConfig,
+    max_length: int | None,
+    folder: Path,
+) -> int | None:
+    """Largest number of word pieces that the network takes; None if it takes any number."""
+    positions: int = getattr(config, "max_position_embeddings", None) or UNSTATED_LENGTH
+    limit = min(tokenizer.model_max_length, positions)
+    if tokenizer.model_max_length > UNSTATED_LENGTH and positions < UNSTATED_LENGTH:
         # Some networks count positions from the padding, and so take two less than they have.
-        stated = UNSTATED_LENGTH if positions is None else max(1, positions - 2)
-    limit = min(stated, positions or UNSTATED_LENGTH)
-    if wanted is not None and wanted > limit:
+        limit = max(1, positions - 2)
+    if max_length is not None and max_length > limit:
         raise InvalidInputError(
-            f"max_length must be at most {limit}, which is what the model in {str(folder)!r} "
-            f"takes; received {wanted}."
+            f"max_length must be at most {limit}, the limit of the model in {str(folder)!r}; "
+            f"received {max_length}."
         )
-    limit = wanted or limit
-    return None if limit == UNSTATED_LENGTH else limit
+    limit = max_length or limit
+    if limit == UNSTATED_LENGTH:
+        return None
+    return limit
