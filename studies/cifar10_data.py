@@ -59,7 +59,7 @@ HEAD_C = 0.003
 class Company:
     """A company: its frozen network, and the classes of which it collects all images.
 
-    network : name of a backbone of `localma`, with the file of its weights; or of torchvision.
+    network : name in `studies.mobile_networks`, with a weights file; or a name in torchvision.
     """
 
     network: str
@@ -247,10 +247,9 @@ def open_network(company: Company) -> tuple[Any, Any, Any]:
         network = _from_torchvision(company.network, weights="IMAGENET1K_V1")
         mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     else:
-        from localma.backbones.registry import find_backbone, make_features
+        from studies.mobile_networks import MEAN, STD, load_features
 
-        network, known = make_features(company.network, weights), find_backbone(company.network)
-        mean, std = known.mean, known.std
+        network, mean, std = load_features(company.network, weights), MEAN, STD
     columns = (torch.tensor(values).reshape(1, 3, 1, 1) for values in (mean, std))
     return network.float().eval(), *columns
 

@@ -228,11 +228,12 @@ def frozen_features(texts: tuple[str, ...]) -> Float32:
 
 
 def _encode(texts: tuple[str, ...]) -> Float32:
-    from localma.gates._frozen import FrozenFeatures
-    from localma.gates._text_encoder import TextEncoder, find_folder
+    from localma.gates.deep.features import FrozenFeatures
+    from localma.gates.deep.text_encoders import TextEncoder
+    from localma.pretrained import model_folder
 
-    read = TextEncoder(find_folder(encoder()), "mean", FROZEN_LENGTH)
-    return FrozenFeatures(read, None, 32, "cpu")(list(texts))
+    frozen = TextEncoder(model_folder(encoder()), "mean", FROZEN_LENGTH)
+    return FrozenFeatures(frozen, None, 32, "cpu")(list(texts))
 
 
 def encoder_content() -> str:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 import tarfile
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 from localma.errors import InvalidInputError
-from localma.gates import MLPGate
+from localma.gates import ImageGate, Labelled, MLPGate
+from localma.losses import squared_error
 from studies import cifar10, cifar10_data, classifying, toxicity, toxicity_data
 from studies.__main__ import main
 from studies.classifying import Trial, accuracy, gated
@@ -26,6 +31,7 @@ from studies.running import Request, run
 from studies.storage import Store
 from studies.summary import results_of
 from studies.tables import README, render
+from tests.tiny_models import real_data
 
 CACHED = (
     cifar10.world_of,
@@ -212,7 +218,7 @@ def tiny_cifar(folders, monkeypatch):
     torch = pytest.importorskip("torch")
     pytest.importorskip("accelerate")
     safetensors = pytest.importorskip("safetensors.torch")
-    from localma.backbones.registry import make_network
+    from studies.mobile_networks import NETWORKS
 
     rng = np.random.default_rng(0)
     arrays = {}
@@ -223,7 +229,7 @@ def tiny_cifar(folders, monkeypatch):
     (folders / "data" / "image_models").mkdir()
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network = make_network("mobilenet_v1_025")
+        network = NETWORKS["mobilenet_v1_025"](1000)
     weights = folders / "data" / "image_models" / "weights.safetensors"
     safetensors.save_file(network.state_dict(), weights)
     monkeypatch.setattr(cifar10_data, "STAND_INS", (("mobilenet_v1_025", weights.name),) * 4)
@@ -326,6 +332,101 @@ def test_images_that_are_nowhere_are_named_with_their_source(folders, monkeypatc
     monkeypatch.setattr(cifar10_data, "PUBLIC_SOURCE", (folders / "none").as_uri())
     with pytest.raises(InvalidInputError, match=r"CIFAR-10 must be in .* Put cifar10.npz into"):
         cifar10_data.all_images()
+
+
+# --- networks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "mobilenet_v1_025"])
+def test_last_layer_follows_the_weights_file(name, tmp_path):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    from studies.mobile_networks import NETWORKS, load_features, load_network
+
+    file = tmp_path / "ten.safetensors"
+    save_file(NETWORKS[name](10).state_dict(), file)
+    network, features = load_network(name, file).eval(), load_features(name, file).eval()
+    images = torch.rand(2, 3, 32, 32)
+    head = network.fc if name == "mobilenet_v1_025" else network.classifier
+    torch.testing.assert_close(head(features(images)), network(images))
+    assert network(images).shape == (2, 10)
+
+
+def test_weights_of_another_network_are_refused(tmp_path):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    from studies.mobile_networks import load_network
+
+    file = tmp_path / "w.safetensors"
+    save_file({"a": torch.zeros(2)}, file)
+    with pytest.raises(InvalidInputError, match="does not fit the network 'mobilenet_v1_025'"):
+        load_network("mobilenet_v1_025", file)
+    with pytest.raises(InvalidInputError, match="did you mean 'mobilenet_v1_025'"):
+        load_network("mobilenet_v1", file)
+
+
+COMPARE = """
+import sys, torch
+from localma.pretrained import find_backbone
+from studies.mobile_networks import MEAN, STD, load_network
+torch.manual_seed(0)
+for k in (0, 1, 2):
+    name = f"tf_efficientnet_lite{k}"
+    file = f"{sys.argv[1]}/{name}_fp16.safetensors"
+    ours, timms = load_network(name, file).eval(), find_backbone(name)
+    theirs = timms.load(file).eval()
+    images = 2 * torch.rand(2, 3, 97, 129) - 1
+    with torch.inference_mode():
+        print(float((ours(images) - theirs(images)).abs().max()))
+    assert (timms.heads, timms.mean, timms.std) == (("classifier",), MEAN, STD)
+"""
+
+
+@pytest.mark.slow
+def test_logits_are_those_of_timm():
+    if find_spec("timm") is None:
+        pytest.skip("timm is not installed")
+    folder = real_data("image_models")
+    if folder is None:
+        pytest.skip("the weights of EfficientNet-Lite are not in LOCALMA_DATA")
+    done = subprocess.run(
+        [sys.executable, "-c", COMPARE, str(folder)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert max(float(line) for line in done.stdout.split()) <= 2e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "stem", "width"),
+    [
+        ("tf_efficientnet_lite0", "tf_efficientnet_lite0_fp16", 1280),
+        ("mobilenet_v1_025", "mobilenet_v1_025_keras", 256),
+    ],
+)
+def test_real_weights_tell_images_apart(name, stem, width):
+    pytest.importorskip("accelerate")
+    from studies.mobile_networks import load_features
+
+    file = real_data("image_models", f"{stem}.safetensors")
+    if file is None:
+        pytest.skip(f"the weights of {name} are not in LOCALMA_DATA")
+    rng = np.random.default_rng(0)
+    plain = np.full((3, 40, 40, 3), 128) + rng.integers(-9, 9, (3, 1, 1, 3))
+    noisy = rng.integers(0, 256, (3, 40, 40, 3))
+    X = np.concatenate([plain, noisy]).astype(np.uint8)
+    P = np.repeat(np.eye(2), 3, axis=0)[:, :, None]
+    head = MLPGate((8,), n_steps=100)
+    gate = ImageGate(load_features(name, file), frozen=True, size=64, head=head, random_state=0)
+    gate.fit(Labelled.of(X, P, np.ones((6, 1)), loss=squared_error()))
+    weights = gate.predict_weights(X)
+    assert (weights.argmax(axis=1) == np.repeat([0, 1], 3)).all()
+    assert gate.inner_.n_features_in_ == width
 
 
 # --- texts ---------------------------------------------------------------------------------------

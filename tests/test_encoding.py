@@ -82,7 +82,7 @@ def twice(days):
 
 
 ALL = ["d", "d, year sin", "d, year cos", "d, week sin", "d, week cos"]
-IN_ORDER = "rows come in its order, and later ones would lie outside the sample"
+IN_ORDER = "the rows are sorted by it, so new rows would lie outside the sample"
 YEARS = [datetime.date(2020, 1, 1) + datetime.timedelta(days=10 * k) for k in range(60)]
 
 

@@ -414,7 +414,7 @@ def test_the_command_tells_where_the_cache_is(warm_cache: Path) -> None:
     (inside,) = warm_cache.iterdir()
     variables = {"NUMBA_CACHE_DIR": str(warm_cache)}
     done = new_process(["-m", "localma", "warm-up"], warm_cache, **variables)
-    assert done.stdout == f"Compiled. The result is kept in {inside}\n"
+    assert done.stdout == f"Compiled. The result is stored in {inside}\n"
     done = new_process(["-m", "localma", "warm-up", "--json"], warm_cache, **variables)
     assert json.loads(done.stdout) == {"cache": str(inside)}
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -18,10 +16,6 @@ pytest.importorskip("accelerate")
 PIL = pytest.importorskip("PIL.Image")
 
 from localma import LocalMAClassifier, LocalMARegressor, as_candidate, load  # noqa: E402
-from localma.backbones import registry  # noqa: E402
-from localma.backbones.augment import Augmentation  # noqa: E402
-from localma.backbones.gate_networks import NetworkSpec  # noqa: E402
-from localma.backbones.images import ImageRows  # noqa: E402
 from localma.equations import local_average  # noqa: E402
 from localma.errors import (  # noqa: E402
     FileFormatError,
@@ -29,13 +23,25 @@ from localma.errors import (  # noqa: E402
     MissingDependencyError,
     UntrustedFileError,
 )
-from localma.gates import ImageGate, Job, Labelled, MLPGate, ShrunkGate  # noqa: E402
-from localma.gates import _frozen as frozen_features  # noqa: E402
+from localma.gates import (  # noqa: E402
+    Augmentation,
+    ImageGate,
+    Job,
+    Labelled,
+    MLPGate,
+    ShrunkGate,
+)
+from localma.gates.deep import features as frozen_features  # noqa: E402
+from localma.gates.deep.image_networks import NetworkSpec  # noqa: E402
+from localma.images import ImageRows  # noqa: E402
 from localma.losses import squared_error  # noqa: E402
+from localma.pretrained import find_backbone, read_weights  # noqa: E402
 from localma.storage.cache import cache_info  # noqa: E402
 from tests.tiny_models import real_data, tiny_body  # noqa: E402
 
 HEAD = MLPGate((8,), n_steps=100)
+SMALL = "test_resnet"  # a small network of timm
+needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="needs timm, of the extra vision")
 QUICK = {"n_epochs": 8, "batch_size": 32, "learning_rate": 0.01, "patience": 8}
 
 
@@ -70,7 +76,7 @@ class Counting(torch.nn.Module):
 
 def opened(gate):
     """The frozen network that a fitted gate uses."""
-    return gate._opened.encoder.network.body
+    return gate._features.encoder.network.body
 
 
 # Learning.
@@ -167,10 +173,10 @@ def test_folder_keeps_features_beyond_the_process(tmp_path):
     weights = fitted.predict_weights(X)
     (entry,) = cache_info(tmp_path)
     assert (entry.candidate, entry.task, entry.rows) == ("network='Counting'", "features", 60)
-    later = frozen_features.FeatureCache(fitted._opened.cache.shelf)  # as a new process has it
-    digests = fitted._opened.encoder.digests(ImageRows(X))
+    later = frozen_features.FeatureCache(fitted._features.cache.shelf)  # as a new process has it
+    digests = fitted._features.encoder.digests(ImageRows(X))
     np.testing.assert_array_equal(
-        later.find(digests, lambda rows: 1 / 0), fitted._opened(ImageRows(X))
+        later.find(digests, lambda rows: 1 / 0), fitted._features(ImageRows(X))
     )
     np.testing.assert_array_equal(fit(clone(gate), X, P, y).predict_weights(X), weights)
     assert opened(fitted).seen == len(X)
@@ -182,7 +188,7 @@ def test_memory_stays_within_its_limit(monkeypatch):
     digests = [f"{row:016d}".encode() for row in range(20)]
     found = cache.find(digests, lambda rows: np.float32([[row] * 4 for row in rows]))
     np.testing.assert_array_equal(found[:, 0], np.arange(20))
-    assert len(cache._known) == 6
+    assert len(cache._in_memory) == 6
 
 
 # Augmentation.
@@ -212,15 +218,15 @@ def test_contrast_keeps_the_mean_grey_and_scales_around_it():
 
 
 def test_rotation_turns_by_its_angle_whatever_the_proportions():
-    from localma.backbones.augment import _turned
+    from localma.gates.deep.image import _rotated
 
     images = torch.rand(1, 3, 8, 8)
-    quarter = _turned(images, torch.tensor([np.pi / 2]))
+    quarter = _rotated(images, torch.tensor([np.pi / 2]))
     torch.testing.assert_close(quarter, torch.rot90(images, 1, (2, 3)), atol=1e-5, rtol=0)
     # A point at 10 pixels right of the centre of a wide image goes up, by 10 sin(0.1) pixels.
     wide = torch.zeros(1, 3, 21, 61)
     wide[:, :, 10, 40] = 1.0
-    turned = _turned(wide, torch.tensor([0.1]))[0, 0]
+    turned = _rotated(wide, torch.tensor([0.1]))[0, 0]
     where = (turned.sum(1) * torch.arange(21)).sum() / turned.sum()
     assert abs(abs(float(where) - 10) - 10 * np.sin(0.1)) < 0.1
 
@@ -386,10 +392,12 @@ def test_what_is_no_image_is_refused(X, message):
     ("parameters", "message"),
     [
         ({"network": None}, "network of ImageGate must be 'cnn'"),
-        ({"network": "cnn", "frozen": True}, "pass weights= a file"),
-        ({"network": "tf_efficientnet_lite0", "frozen": True}, "pass weights= a file"),
-        ({"network": "cnn", "weights": "a.safetensors"}, "Load them into the module"),
-        ({"network": "tf_efficientnet_lite0", "weights": "gone.pt"}, "no weights file 'gone.pt'"),
+        ({"network": "cnn", "frozen": True}, "Pass weights= a file"),
+        ({"network": "tf_efficientnet_lite0", "frozen": True}, "Pass weights= a file"),
+        ({"network": "cnn", "weights": "a.safetensors"}, "Load the weights into the module"),
+        pytest.param(
+            {"network": SMALL, "weights": "gone.pt"}, "no weights file 'gone.pt'", marks=needs_timm
+        ),
         ({"size": 0}, "size of ImageGate must be a positive integer"),
         ({"n_copies": 0}, "n_copies of ImageGate must be at least 1"),
         ({"network": lambda: 3}, "must return a torch.nn.Module; it returned a int"),
@@ -458,16 +466,17 @@ def test_another_network_is_refused():
         clone(fitted).restore(fitted.arrays() | {"size": np.zeros(2)})
 
 
+@needs_timm
 @pytest.mark.filterwarnings("ignore::localma.errors.WorseThanConstantWarning")  # of a toy
 def test_weights_file_is_a_recipe_and_must_stay(tmp_path):
     from safetensors.torch import save_file
 
     X, P, y = problem(20, size=32)
     file = tmp_path / "weights.safetensors"
-    save_file(registry.make_network("mobilenet_v1_025", n_classes=5).state_dict(), file)
+    save_file(find_backbone(SMALL).make(5).state_dict(), file)
     model = LocalMARegressor(
         {"dark": lambda X: P[: len(X), 0, 0], "bright": lambda X: P[: len(X), 1, 0]},
-        gate=ImageGate("mobilenet_v1_025", weights=file, frozen=True, size=32, head=HEAD),
+        gate=ImageGate(SMALL, weights=file, frozen=True, size=32, head=HEAD),
         random_state=0,
     ).fit(X, y.ravel())
     model.save(tmp_path / "model.localma")
@@ -482,18 +491,19 @@ def test_weights_file_is_a_recipe_and_must_stay(tmp_path):
     elsewhere = clone(model.gate).set_params(weights=moved)
     back = load(tmp_path / "model.localma", candidates={}, gate=elsewhere)
     np.testing.assert_array_equal(back.predict_weights(X), model.predict_weights(X))
-    save_file(registry.make_network("mobilenet_v1_025", n_classes=5).state_dict(), file)
+    save_file(find_backbone(SMALL).make(5).state_dict(), file)
     with pytest.raises(FileFormatError, match=r"weights\.safetensors' has changed since"):
         load(tmp_path / "model.localma", candidates={}, trust=True)
 
 
+@needs_timm
 def test_a_trained_network_needs_its_weights_file_no_more(tmp_path):
     from safetensors.torch import save_file
 
     X, P, y = problem(20, size=32)
     file = tmp_path / "weights.safetensors"
-    save_file(registry.make_network("mobilenet_v1_025", n_classes=5).state_dict(), file)
-    gate = ImageGate("mobilenet_v1_025", weights=file, size=32, random_state=0, n_epochs=1)
+    save_file(find_backbone(SMALL).make(5).state_dict(), file)
+    gate = ImageGate(SMALL, weights=file, size=32, random_state=0, n_epochs=1)
     fitted = fit(clone(gate), X, P, y)
     file.unlink()
     again = clone(gate).restore(fitted.arrays())
@@ -542,86 +552,65 @@ def test_classifier_over_images():
 # Networks by name.
 
 
-def test_unknown_weights_are_clearly_refused(tmp_path):
+@needs_timm
+def test_weights_of_another_network_are_refused(tmp_path):
     from safetensors.torch import save_file
 
     file = tmp_path / "w.safetensors"
     save_file({"a": torch.zeros(2)}, file)
-    with pytest.raises(InvalidInputError, match="does not fit the network 'mobilenet_v1_025'"):
-        registry.make_network("mobilenet_v1_025", file)
+    with pytest.raises(InvalidInputError, match="does not fit the network 'test_resnet'"):
+        find_backbone(SMALL).load(file)
+
+
+def test_unknown_weights_are_clearly_refused(tmp_path):
+    file = tmp_path / "w.safetensors"
     file.write_bytes(b"no tensors")
     with pytest.raises(InvalidInputError, match="cannot be read, or was cut short"):
-        registry.read_weights(file)
+        read_weights(file)
     torch.save({"a": torch.zeros(2)}, tmp_path / "w.pt")
-    assert list(registry.read_weights(tmp_path / "w.pt")) == ["a"]
+    assert list(read_weights(tmp_path / "w.pt")) == ["a"]
     torch.save([1, 2], tmp_path / "list.pt")
-    with pytest.raises(InvalidInputError, match="holds named tensors"):
-        registry.read_weights(tmp_path / "list.pt")
+    with pytest.raises(InvalidInputError, match="must contain named tensors"):
+        read_weights(tmp_path / "list.pt")
     (tmp_path / "bad.pt").write_bytes(b"\x80\x04nonsense")
     with pytest.raises(InvalidInputError, match="cannot be read"):
-        registry.read_weights(tmp_path / "bad.pt")
+        read_weights(tmp_path / "bad.pt")
 
 
 def test_networks_of_timm_are_asked_of_timm(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(MissingDependencyError, match=r"'resnet18' is not defined here.*lite0"):
-        registry.find_backbone("resnet18")
+    with pytest.raises(MissingDependencyError, match=r"'resnet18' comes from timm, which is not"):
+        find_backbone("resnet18")
 
 
-def test_last_layer_follows_the_weights_file(tmp_path):
+@needs_timm
+def test_an_unknown_name_is_refused():
+    X, P, y = problem(20)
+    with pytest.raises(InvalidInputError, match=r"Unknown network 'resnet19'; did you mean 'resne"):
+        fit(ImageGate("resnet19"), X, P, y)
+
+
+@needs_timm
+@pytest.mark.parametrize("name", [SMALL, "deit_tiny_distilled_patch16_224"])
+def test_last_layer_follows_the_weights_file(name, tmp_path):
     from safetensors.torch import save_file
 
-    file = tmp_path / "ten.safetensors"
-    save_file(registry.make_network("mobilenet_v1_025", n_classes=10).state_dict(), file)
-    network = registry.make_network("mobilenet_v1_025", file).eval()
-    features = registry.make_features("mobilenet_v1_025", file).eval()
-    images = torch.rand(2, 3, 32, 32)
-    torch.testing.assert_close(network.fc(features(images)), network(images))
-    assert network(images).shape == (2, 10)
+    file, backbone = tmp_path / "ten.safetensors", find_backbone(name)
+    save_file(backbone.make(10).state_dict(), file)
+    network, features = backbone.load(file).eval(), backbone.features(file).eval()
+    images = torch.rand(2, 3, backbone.size, backbone.size)
+    logits, vectors = network(images), features(images)
+    assert logits.shape == (2, 10)
+    if len(backbone.heads) == 1:
+        torch.testing.assert_close(network.get_submodule(backbone.head)(vectors), logits)
+    else:  # the mean of the features of two tokens
+        assert vectors.shape == (2, 192)
 
 
-COMPARE = """
-import sys, torch
-from localma._torch_packages import import_timm
-timm = import_timm()
-from safetensors.torch import load_file
-from localma.backbones.registry import BACKBONES, make_network, _from_timm
-torch.manual_seed(0)
-for k in (0, 1, 2):
-    name = f"tf_efficientnet_lite{k}"
-    file = f"{sys.argv[1]}/{name}_fp16.safetensors"
-    ours, theirs = make_network(name, file).eval(), timm.create_model(name).eval()
-    theirs.load_state_dict(load_file(file))
-    images = 2 * torch.rand(2, 3, 97, 129) - 1
-    with torch.inference_mode():
-        print(float((ours(images) - theirs(images)).abs().max()))
-    known, own = vars(_from_timm(name)), vars(BACKBONES[name])
-    assert all(known[part] == own[part] for part in ("head", "size", "mean", "std"))
-"""
-
-
-@pytest.mark.slow
-def test_logits_are_those_of_timm():
-    if find_spec("timm") is None:
-        pytest.skip("timm is not installed")
-    folder = real_data("image_models")
-    if folder is None:
-        pytest.skip("the weights of EfficientNet-Lite are not in LOCALMA_DATA")
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPARE, str(folder)],
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
-    assert done.returncode == 0, done.stderr
-    assert max(float(line) for line in done.stdout.split()) <= 2e-5
-
-
-@pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "mobilenet_v1_025"])
-def test_real_weights_tell_images_apart(name):
-    stem = {"tf_efficientnet_lite0": f"{name}_fp16", "mobilenet_v1_025": f"{name}_keras"}[name]
-    file = real_data("image_models", f"{stem}.safetensors")
+@needs_timm
+def test_real_weights_tell_images_apart():
+    name = "tf_efficientnet_lite0"
+    file = real_data("image_models", f"{name}_fp16.safetensors")
     if file is None:
         pytest.skip(f"the weights of {name} are not in LOCALMA_DATA")
     rng = np.random.default_rng(0)
@@ -632,9 +621,7 @@ def test_real_weights_tell_images_apart(name):
     gate = ImageGate(name, weights=file, frozen=True, size=64, head=HEAD, random_state=0)
     weights = fit(gate, X, P, np.ones((6, 1))).predict_weights(X)
     assert (weights.argmax(axis=1) == np.repeat([0, 1], 3)).all()
-    assert (
-        gate.inner_.n_features_in_ == {"tf_efficientnet_lite0": 1280, "mobilenet_v1_025": 256}[name]
-    )
+    assert gate.inner_.n_features_in_ == 1280
 
 
 def test_augmentation_of_ones_own():
@@ -647,8 +634,8 @@ def test_augmentation_of_ones_own():
 def test_networks_that_differ_in_a_layer_without_parameters_are_two():
     conv = torch.nn.Conv2d(3, 2, 3)
     specs = [
-        NetworkSpec.of(torch.nn.Sequential(conv, layer), None, np.zeros(3), None)
+        NetworkSpec(torch.nn.Sequential(conv, layer), mean=np.zeros(3))
         for layer in (torch.nn.ReLU(), torch.nn.Tanh())
     ]
-    one, two = (spec.fingerprint(str) for spec in specs)
+    one, two = (spec.fingerprint(with_parameters=True) for spec in specs)
     assert one != two

@@ -454,7 +454,7 @@ PATHS = {
     "weights": {
         "kind": "ImageGate",
         "known": True,
-        "parameters": {"network": "mobilenet_v1_025", "weights": "/etc/passwd"},
+        "parameters": {"network": "test_efficientnet", "weights": "/etc/passwd"},
     },
 }
 

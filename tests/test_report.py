@@ -17,12 +17,19 @@ from hypothesis import strategies as st
 
 from localma.errors import InvalidInputError, MissingDependencyError
 from localma.inspection import Summary
-from localma.inspection.drawing import COLOURS
+from localma.inspection.display import COLOURS
 from localma.report import render, write
-from localma.report.comparison import MOST_CANDIDATES
-from localma.report.page import _environment, safe_json
-from localma.report.scales import Scale, around, for_losses, ticks
-from localma.report.styles import DARK, Styles, _luminance, readable_on
+from localma.report.charts import (
+    DARK,
+    Scale,
+    Styles,
+    around,
+    for_losses,
+    luminance,
+    readable_on,
+    ticks,
+)
+from localma.report.page import MOST_CANDIDATES, _environment, safe_json
 from localma.wording import fixed, number, percent
 from tests.report_summaries import CASES, HOSTILE, fifty, five_classes, hostile, split, two_classes
 
@@ -167,8 +174,8 @@ def test_all_parts_may_be_missing():
     summary = split() | {part: [] if part in LISTS else None for part in PARTS}
     read = Read(render(summary))
     assert read.wrong == []
-    assert "nobody can be compared here" in read.text()
-    assert "sees no features that could be shown" in read.text()
+    assert "There is nothing to compare without the targets" in read.text()
+    assert "has no features that could be shown" in read.text()
     named = [a["href"] for a in read.all("a")]
     assert named == ["#main", "#trust", "#candidates", "#facts"]
 
@@ -245,17 +252,14 @@ def test_the_comparison_is_ordered_and_said_in_numbers():
 def test_the_head_says_what_these_rows_say_beside_the_verdict_of_the_fit():
     summary = split()
     summary["verdict"] = "Local weights pay."
-    summary["comparison"]["claim"] = "The squared_error of local weights is 3: 2 above others."
+    summary["comparison"]["claim"] = "Mean squared error with local weights: 3."
     head = " ".join(Read(render(summary).split("<nav", 1)[0]).text().split())
-    assert "Local weights pay. So the fit found, on rows that it held out." in head
-    assert (
-        "On the 120 rows of this page the squared_error of local weights is 3: 2 above others."
-        in head
-    )
+    assert "Local weights pay. This is the result of the fit, on held-out rows." in head
+    assert "On the 120 rows of this page: Mean squared error with local weights: 3." in head
     summary["verdict"] = summary["comparison"]["claim"]  # a gate that does not judge itself
     head = Read(render(summary).split("<nav", 1)[0]).text()
     assert "of this page" not in head
-    assert "held out" not in head
+    assert "held-out" not in head
 
 
 def test_every_candidate_has_a_card():
@@ -274,8 +278,8 @@ def test_of_very_many_candidates_the_best_are_listed():
     entries[50:50] = [entries[1] | {"name": card["name"]} for card in more]
     read = Read(render(summary))
     assert MOST_CANDIDATES == 100
-    assert "Left out, with larger loss: 2,950 candidates." in read.text()
-    assert "Left out, with less weight: 2,950 others." in read.text()
+    assert "Not shown, with larger loss: 2,950 candidates." in read.text()
+    assert "Not shown, with less weight: 2,950 others." in read.text()
     assert "local weights this model" in read.text()
 
 
@@ -297,7 +301,7 @@ def test_classes_are_named_and_reliability_is_drawn():
     read = Read(render(summary))
     assert ", ".join(summary["model"]["classes"]) in read.text()
     assert summary["reliability"]["sentence"] in read.text()
-    assert "probability of the predicted class" in read.text()
+    assert "probability of the most probable class" in read.text()
     assert "probability of 1 →" in Read(render(two_classes())).text()
 
 
@@ -316,14 +320,14 @@ def test_candidates_keep_their_colour():
 def test_numbers_can_be_read_on_every_colour(colours):
     for colour in colours:
         ink = "#ffffff" if readable_on(colour) == "#fff" else "#000000"
-        dark, light = sorted([_luminance(colour), _luminance(ink)])
+        dark, light = sorted([luminance(colour), luminance(ink)])
         assert (light + 0.05) / (dark + 0.05) >= 4.5
 
 
 @pytest.mark.parametrize("colours", [DARK], ids=["dark"])
 def test_colours_show_on_a_dark_page(colours):
-    ground = _luminance("#191d23")
-    assert all((_luminance(colour) + 0.05) / (ground + 0.05) >= 3 for colour in colours)
+    ground = luminance("#191d23")
+    assert all((luminance(colour) + 0.05) / (ground + 0.05) >= 3 for colour in colours)
     assert len(colours) == len(COLOURS)
 
 

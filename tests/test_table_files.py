@@ -15,11 +15,9 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 from localma.errors import InvalidInputError  # noqa: E402
 from localma.tables import files  # noqa: E402
-from localma.tables.columns import Known  # noqa: E402
-from localma.tables.files import open_table  # noqa: E402
-from localma.tables.formats import TableFileError  # noqa: E402
-from localma.tables.text import TextOptions  # noqa: E402
-from localma.tables.writing import writing  # noqa: E402
+from localma.tables.cells import Known  # noqa: E402
+from localma.tables.files import open_table, read_table, write_table, writing  # noqa: E402
+from localma.tables.sniffing import TableFileError, TextOptions  # noqa: E402
 
 
 @pytest.fixture
@@ -197,6 +195,19 @@ def test_a_cell_that_is_not_a_number_is_named_with_its_line(opened):
         reader.read(Known({"x": pa.float64()}))
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [(pa.bool_(), "true or false"), (pa.timestamp("us"), "a date such as 2024-05-31")],
+)
+def test_a_cell_with_blanks_around_it_is_named_with_its_line(opened, kind, words):
+    valid = {pa.bool_(): "true", pa.timestamp("us"): "2024-05-31"}[kind]
+    reader = opened(f"x,y\n {valid} ,a\n oops ,b\n")
+    with pytest.raises(
+        TableFileError, match=f"'oops' in column 'x' of t.csv, line 3, is not {words}"
+    ):
+        reader.read(Known({"x": kind}))
+
+
 def test_percent_signs_are_as_when_the_model_was_fitted(opened):
     types = {"x": pa.float64()}
     with_signs = Known(types, percents=frozenset({"x"}))
@@ -214,21 +225,21 @@ def test_categories_keep_what_would_be_a_missing_number(opened):
 
 
 def test_parts_are_read_as_the_first_one_was(opened, monkeypatch):
-    monkeypatch.setattr(files, "PART_BYTES", 60)
+    monkeypatch.setattr(files, "BLOCK_BYTES", 60)
     rows = ["12%"] * 20 + ["-", "7%"]
     reader = opened("x,y\n" + "".join(f"{cell},a\n" for cell in rows))
-    parts = list(reader.parts())
+    parts = [values for values, _ in reader.blocks()]
     assert len(parts) > 2
     values = [value for part in parts for value in part["x"].to_pylist()]
     assert values == pytest.approx([0.12] * 20 + [None, 0.07])
     late = opened("x,y\n" + "1,a\n" * 40 + "oops,b\n", name="late.csv")
     with pytest.raises(TableFileError, match=r"'oops' in column 'x' of late\.csv, line 42"):
-        list(late.parts())
+        list(late.blocks())
 
 
 def test_columns_as_written_beside_their_values(opened):
     reader = opened('x,y\n"1,234",007\n')
-    ((values, written),) = reader.parts_and_text(Known(), ["x"], ["x", "y"])
+    ((values, written),) = reader.blocks(Known(), ["x"], ["x", "y"])
     assert values["x"].to_pylist() == [1234]
     assert written.to_pydict() == {"x": ["1,234"], "y": ["007"]}
 
@@ -328,6 +339,12 @@ def test_a_table_under_the_name_of_another_format(tmp_path, table, suffix):
     assert "t.csv is a table in the format" in reader.remarks[0].text
 
 
+def test_json_lines_under_the_name_of_a_binary_format(opened):
+    reader = opened('{"a": 1}\n', name="t.parquet")
+    assert reader.read().to_pydict() == {"a": [1]}
+    assert "t.parquet is a table in the format JSON Lines" in reader.remarks[0].text
+
+
 def test_packed_text_without_the_suffix(opened):
     assert opened(gzip.compress(b"a,b\n1,2\n")).read().to_pydict() == {"a": [1], "b": [2]}
 
@@ -340,6 +357,7 @@ def test_packed_text_without_the_suffix(opened):
         (b'[{"a": 1}]', "t.csv", "one JSON array"),
         (b"a,b\n1,2\n", "t.parquet", "not a table in the format Parquet"),
         (b"a,b\n1,2\n", "t.xlsx", "not a table in the format Excel"),
+        (gzip.compress(b"a,b\n1,2\n"), "t.xlsx", "not a table in the format Excel"),
     ],
 )
 def test_files_that_are_no_tables_are_named(opened, content, name, words):
@@ -352,6 +370,53 @@ def test_an_archive_is_named(tmp_path):
         archive.writestr("a.csv", "a,b\n1,2\n")
     with pytest.raises(InvalidInputError, match=r"t\.csv is a ZIP archive"):
         open_table(tmp_path / "t.csv")
+
+
+# --- reading and writing in one call ---
+
+
+def test_read_table_takes_the_settings_of_a_text_file(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes("city:x:y\nZürich:1,5:9\nask:2,5:9\n".encode("cp1252"))
+    table = read_table(
+        str(path), columns=["x", "city"], separator=":", encoding="cp1252", missing=["ask"]
+    )
+    assert table.to_pydict() == {"x": [1.5, 2.5], "city": ["Zürich", None]}
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"separator": "::"}, "separator must be one character; received '::'"),
+        ({"decimal": ";"}, "decimal mark must be '.' or ','; received ';'"),
+    ],
+)
+def test_settings_are_checked(tmp_path, setting, words):
+    with pytest.raises(InvalidInputError, match=words):
+        read_table(tmp_path / "t.csv", **setting)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".arrow", ".jsonl"])
+def test_write_table_takes_any_frame(tmp_path, library, suffix):
+    values = {"id": ["007", "x"], "n": [1, 2], "truth": [True, False]}
+    if library == "pyarrow":
+        frame = pa.table(values)
+    elif library == "polars":
+        frame = pytest.importorskip("polars").DataFrame(values)
+    else:
+        frame = pytest.importorskip("pandas").DataFrame(values, index=[5, 3])
+    path = tmp_path / f"t{suffix}"
+    write_table(frame, path)
+    assert read_table(path).to_pydict() == values
+
+
+def test_tables_are_written_unpacked(tmp_path, table):
+    with pytest.raises(
+        InvalidInputError, match=r"written unpacked; received the name 't\.csv\.gz'"
+    ):
+        write_table(table, tmp_path / "t.csv.gz")
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- Excel ---
@@ -386,7 +451,7 @@ def test_a_sheet_is_read_with_its_types(workbook):
     }  # fmt: skip
     assert [str(c.type) for c in table.columns][:2] == ["int64", "double"]
     told = [remark.text for remark in reader.remarks]
-    assert told[0] == "Of t.xlsx the first sheet is read, 'rents', and not 'notes'."
+    assert told[0] == "The first sheet of t.xlsx is read, 'rents', and not 'notes'."
     assert told[1].startswith("Column 'mixed' is read as numbers")
 
 

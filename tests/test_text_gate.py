@@ -66,16 +66,16 @@ def test_shrinkage_pulls_fine_tuning_to_the_encoder_as_it_was():
     X, P, y = problem()
     gate = TextGate(tiny_encoder(), shrinkage=1e9, random_state=0, n_epochs=1, learning_rate=1e-6)
     trained = fit(gate, X, P, y).inner_.network_.module.encoder.state_dict()
-    from localma.gates._text_encoder import read_encoder
+    from localma.gates.deep.text_encoders import read_encoder
 
-    for name, value in read_encoder(tiny_encoder(), with_weights=True).state_dict().items():
+    for name, value in read_encoder(tiny_encoder(), 128, with_weights=True).state_dict().items():
         torch.testing.assert_close(trained[name], value, atol=1e-4, rtol=0)
 
 
 def test_mean_pooling_leaves_padding_out():
     gate = frozen()
     X, P, y = problem()
-    alone = fit(gate, X, P, y)._opened
+    alone = fit(gate, X, P, y)._features
     together = alone.encoder.batch(["good day", "bad " * 40], [0, 1])
     with torch.inference_mode():
         both = alone.encoder.network(**together)
@@ -108,7 +108,7 @@ def test_features_are_computed_once_for_all_jobs_and_all_predictions():
     gate, seen = frozen(), []
     jobs = [Job(rows, s, 0) for rows in (np.arange(40), None) for s in (0.1, 0.001)]
     gate.fit_jobs(Labelled.of(X[:1], P[:1], y[:1], loss=squared_error()), [Job(None, 1.0, 0)])
-    gate._opened.encoder.network.register_forward_hook(
+    gate._features.encoder.network.register_forward_hook(
         lambda module, inputs, output: seen.append(len(output))
     )
     fitted = gate.fit_jobs(Labelled.of(X, P, y, loss=squared_error()), jobs)
@@ -152,7 +152,10 @@ def test_table_of_several_columns_is_refused():
     [
         ({"pooling": "max"}, "Unknown pooling 'max'"),
         ({"max_length": 0}, "max_length of TextGate must be a positive integer"),
-        ({"max_length": 1000}, "at most what the encoder can read, 160 word pieces; received 1000"),
+        (
+            {"max_length": 1000},
+            "at most the length that the encoder can read, 160 tokens; received 1000",
+        ),
         ({"encoder": "./gone"}, r"There is no folder '\./gone'"),
     ],
 )
@@ -167,7 +170,9 @@ def test_parameters_are_checked(parameters, message, is_frozen):
 def test_a_name_that_the_hub_does_not_answer_for(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     X, P, y = problem(20)
-    with pytest.raises(InvalidInputError, match=r"'nobody/nothing' is no folder here.*hub"):
+    with pytest.raises(
+        InvalidInputError, match=r"'nobody/nothing' is not a folder, and the Hugging Face hub"
+    ):
         fit(TextGate("nobody/nothing"), X, P, y)
 
 

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from localma.errors import (
 from tests.tiny_candidates import ARCHITECTURE, random_image_network, write_image_weights
 from tests.tiny_models import real_data
 
+if find_spec("timm") is None:
+    pytest.skip("needs timm, of the extra vision", allow_module_level=True)
 torch = pytest.importorskip("torch")
 Image = pytest.importorskip("PIL.Image")
 
@@ -153,7 +156,7 @@ def test_mean_and_std_are_applied(weights: Path) -> None:
 
 def test_defaults_are_those_of_the_architecture(weights: Path) -> None:
     candidate = TimmCandidate(ARCHITECTURE, weights)
-    assert candidate.size == (224, 224)
+    assert candidate.size == (160, 160)
     assert candidate.mean == candidate.std == (0.5, 0.5, 0.5)
     assert candidate.classes is None
 
@@ -378,7 +381,7 @@ def test_a_saved_model_comes_back_whole(weights: Path, tmp_path: Path) -> None:
 
 
 TIMM = """
-from localma._torch_packages import import_timm
+from localma.pretrained import import_timm
 timm = import_timm()  # whichever torch the torchvision here was built for
 import numpy as np
 import torch
@@ -415,15 +418,6 @@ def run_with_timm(code: str, *arguments: Any) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def has_timm() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("timm") is not None
-
-
-needs_timm = pytest.mark.skipif(not has_timm(), reason="needs timm, of the extra vision")
-
-
 BROKEN = """
 import sys
 from localma.candidates.files.timm import TimmCandidate
@@ -435,7 +429,6 @@ except MissingDependencyError as error:
 """
 
 
-@needs_timm
 def test_a_torchvision_that_cannot_be_imported(weights: Path, tmp_path: Path) -> None:
     """A rule, a reason, a way out."""
     (tmp_path / "torchvision").mkdir()
@@ -449,14 +442,13 @@ def test_a_torchvision_that_cannot_be_imported(weights: Path, tmp_path: Path) ->
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
     )
     words = done.stdout.strip()
-    assert "The network 'resnet18' is not defined here and would come from timm, which" in words
-    assert "(libcudart is old): timm needs a torchvision built for this torch. Install" in words
+    assert "The network 'resnet18' comes from timm, which cannot be imported" in words
+    assert "(libcudart is old). timm needs a torchvision that was built for this torch" in words
     assert words.endswith("pass the nn.Module: TorchCandidate(module).")
 
 
-@needs_timm
 def test_networks_of_timm(tmp_path: Path) -> None:
-    """A random one; and, where its weights are, the real one by timm's definition and by ours."""
+    """A random one; and, where its weights are, the real one by both of its names."""
     code = """
 import sys
 path = sys.argv[1]
@@ -488,7 +480,7 @@ for real in sys.argv[2:]:
 
 
 @pytest.mark.skipif(LITE is None, reason="needs the weights of EfficientNet-Lite0")
-def test_the_real_efficientnet_without_timm() -> None:
+def test_the_real_efficientnet() -> None:
     grey = np.full((2, 300, 200, 3), 127, dtype=np.uint8)
     candidate = TimmCandidate("tf_efficientnet_lite0", LITE, classes=range(1000))
     predicted = candidate.predict(grey, "classification")

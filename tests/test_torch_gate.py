@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,8 +32,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 from torch import nn  # noqa: E402
 
-from localma.gates import _torch_training as training  # noqa: E402
-from localma.gates._torch_inputs import Inputs, as_batch  # noqa: E402
+from localma.gates.deep import training  # noqa: E402
+from localma.gates.deep.networks import Inputs, as_batch, start_network  # noqa: E402
 
 SQUARED = get_loss("squared_error")
 QUICK = {"n_epochs": 30, "learning_rate": 0.05, "random_state": 0}
@@ -74,11 +75,9 @@ def is_right(weights, X):
 
 
 class TestObjective:
-    def trainer(self, task, gate, weights):
-        accelerator = training.make_accelerator(None, None)
-        network, output = training.start(gate.module, task.inputs, np.arange(2), weights, 0)
-        settings = training.Settings(gate.shrinkage, gate.shrink_to, 1, 10**6, 0.1, "cosine", 1, 0)
-        return network, training.Trainer(network, output.bias, task, settings, accelerator)
+    def trainer(self, data, gate, weights):
+        network, output = start_network(gate.module, data.X, np.arange(2), weights, 0)
+        return network, training.Trainer(gate, network, output.bias, data, 0, 1.0)
 
     @pytest.mark.parametrize("loss", ["squared_error", "poisson", "absolute_error"])
     def test_gradient_is_that_of_the_fused_kernel(self, loss):
@@ -105,9 +104,10 @@ class TestObjective:
             moved := shape.reorder_candidates(theta, order)
         )
 
-        task = training.Task(Inputs(X), data, weight / weight.sum(), scale)
-        gate = TorchGate(two_layers, shrinkage=shrinkage)
-        network, trainer = self.trainer(task, gate, anchor)
+        sample = replace(data, X=Inputs(X), sample_weight=weight / weight.sum())
+        gate = TorchGate(two_layers, shrinkage=shrinkage, learning_rate=0.1)
+        gate.loss_scale_ = scale
+        network, trainer = self.trainer(sample, gate, anchor)
         layers = [network.module[0], network.module[2]]
         with torch.no_grad():
             for layer, (W, b) in zip(layers, shape.layers(moved), strict=True):
@@ -145,7 +145,7 @@ class TestObjective:
         X, _, _ = problem()
         inputs = Inputs(X)
         weights = np.array([0.7, 0.3])
-        network, _ = training.start(module, inputs, np.arange(2), weights, 0)
+        network, _ = start_network(module, inputs, np.arange(2), weights, 0)
         accelerator = training.make_accelerator(None, None)
         logits = training.logits_of(network, inputs, np.arange(len(X)), 50, accelerator)
         np.testing.assert_allclose(np.exp(logits), np.tile(floored(weights), (len(X), 1)), 1e-6)
@@ -255,7 +255,7 @@ class TestTraining:
 
     def test_a_device_that_accelerate_has_not_is_named(self):
         X, P, y = problem()
-        with pytest.raises(InvalidInputError, match="received 'mps', and accelerate has 'cpu'"):
+        with pytest.raises(InvalidInputError, match="received 'mps', and accelerate uses 'cpu'"):
             TorchGate(two_layers, device="mps").fit(Labelled.of(X, P, y, loss=SQUARED))
 
 
@@ -264,14 +264,15 @@ import sys, time
 import numpy as np
 sys.path.insert(0, {folder!r})
 from test_torch_gate import SQUARED, problem, two_layers
-from localma.gates import Labelled, TorchGate, _torch_checkpoint as file
+from localma.gates import Labelled, TorchGate
+from localma.gates.deep.training import Checkpoint
 
-write = file.Checkpoint.write
-def slowly(self, state):
-    write(self, state)
-    print("epoch", state["epoch"], flush=True)
+write = Checkpoint.write
+def slowly(self, history):
+    write(self, history)
+    print("epoch", history.epoch, flush=True)
     time.sleep({pause})
-file.Checkpoint.write = slowly
+Checkpoint.write = slowly
 X, P, y = problem()
 gate = TorchGate(two_layers, n_epochs=12, patience=12, checkpoint={checkpoint!r}, random_state=0)
 gate.fit(Labelled.of(X, P, y, loss=SQUARED))
@@ -423,8 +424,14 @@ class TestInputs:
     @pytest.mark.parametrize(
         ("module", "words"),
         [
-            (nn.Linear(3, 5), r"there are 2 candidates, and it returned 5 logits"),
-            (nn.Sequential(nn.Linear(3, 2), nn.Flatten(0)), r"here \(2, 2\); received a Tensor of"),
+            (
+                nn.Linear(3, 5),
+                r"2 candidates the shape \(2, 2\); received a Tensor of shape \(2, 5\)",
+            ),
+            (
+                nn.Sequential(nn.Linear(3, 2), nn.Flatten(0)),
+                r"shape \(2, 2\); received a Tensor of shape \(4,\)",
+            ),
             (lambda: nn.Linear(4, 2), r"failed on a Tensor of shape \(2, 3\) and torch.float32"),
             (lambda: "no module", r"must return a torch.nn.Module; it returned a str"),
             (None, r"must be a torch.nn.Module, or a function that makes one; received None"),
@@ -621,7 +628,7 @@ def test_the_loss_is_a_mean_over_the_rows_that_train(monkeypatch, fraction):
     fit = training.Trainer.fit
 
     def recorded(self, train, *more):
-        totals.append(self.task.share[train].sum())
+        totals.append(self.data.sample_weight[train].sum())
         return fit(self, train, *more)
 
     monkeypatch.setattr(training.Trainer, "fit", recorded)

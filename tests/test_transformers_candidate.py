@@ -15,10 +15,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from localma import LocalMAClassifier, as_candidate, load
-from localma._torch_packages import import_transformers, model_folder, quiet, torchvision_failure
 from localma.candidates import Pool, Recipe, from_recipe
 from localma.candidates.files.transformers import TransformersCandidate, _limit, _Network
 from localma.errors import CandidateError, FileFormatError, InvalidInputError
+from localma.pretrained import import_transformers, model_folder, quiet, torchvision_failure
 from tests.tiny_candidates import write_text_classifier
 from tests.tiny_models import real_data
 
@@ -345,15 +345,15 @@ def test_a_broken_config(copied: Path, content: str, words: str) -> None:
 
 
 def test_no_folder_and_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInputError, match=r"There is no folder '.*nowhere'\. A folder of"):
+    with pytest.raises(InvalidInputError, match=r"There is no folder '.*nowhere'\. Pass a folder"):
         TransformersCandidate(tmp_path / "nowhere")
     with pytest.raises(InvalidInputError, match=r"There is no folder '\./nowhere'\."):
         TransformersCandidate("./nowhere")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(
         InvalidInputError,
-        match=r"'nobody/nothing' is no folder here, and a model of that name cannot be had from "
-        r"the Hugging Face hub \(.*Check the name and the connection, or pass the folder",
+        match=r"'nobody/nothing' is not a folder, and the Hugging Face hub did not provide a model "
+        r"of that name \(.*Check the name and the connection, or pass the folder",
     ):
         TransformersCandidate("nobody/nothing")
 

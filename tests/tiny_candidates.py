@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-ARCHITECTURE = "mobilenet_v1_025"  # the smallest of those that need no timm
+ARCHITECTURE = "test_resnet"  # a small network of timm
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["good", "bad", "rent", "is", "high", "low", "the", "in", "north", "south"]
 WORDS += ["w0", "w1", "w2"]
@@ -18,7 +18,7 @@ def write_text_classifier(
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-    from localma._torch_packages import import_transformers, quiet
+    from localma.pretrained import import_transformers, quiet
 
     transformers = import_transformers()
     config = transformers.BertConfig(
@@ -52,10 +52,10 @@ def random_image_network(outputs: int) -> Any:
     """A random network whose answers depend on its image: as it is made, they hardly do."""
     import torch
 
-    from localma.backbones.registry import make_network
+    from localma.pretrained import find_backbone
 
     torch.manual_seed(0)
-    network = make_network(ARCHITECTURE, n_classes=outputs)
+    network = find_backbone(ARCHITECTURE).make(outputs)
     with torch.no_grad():
         for parameter in network.parameters():
             if parameter.ndim > 1:

@@ -57,7 +57,7 @@ def write_encoder(folder, seed=0, **settings):
     """Write a BERT of one layer with random weights, and a tokenizer of a few words."""
     import torch
 
-    from localma._torch_packages import import_transformers, quiet
+    from localma.pretrained import import_transformers, quiet
 
     transformers = import_transformers()
     folder = Path(folder)

@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import sys
 
+from localma._optional import optional
 from localma._signals import ending_on_signals
 from localma.errors import LocalMAError, MissingDependencyError
 from localma.wording import printable
 
 DEBUG = "LOCALMA_DEBUG"
-"""The environment variable that shows tracebacks, to whoever looks for a mistake of ours."""
+"""The environment variable that makes the program show tracebacks."""
 
 
 def main() -> None:
-    """Run the command line: 0 is success, 1 work that failed, 2 a wrong call."""
+    """Run the command line; exit codes are 0 for success, 1 for failure, 2 for a wrong call."""
     try:
-        from localma.cli import app
-        from localma.cli.showing import escape_messages
+        for package in ("typer", "rich", "pyarrow"):
+            optional(package, extra="cli")
     except MissingDependencyError as error:
         sys.exit(f"localma: {error}")
+    from localma.cli import app
+    from localma.cli.terminal import escape_messages
+
     escape_messages()
     with ending_on_signals():
         try:

@@ -1,7 +1,7 @@
-"""How the program ends on Ctrl-C and SIGTERM: soon, with a short message, and no traceback.
+"""How the program ends on Ctrl-C and SIGTERM: quickly and without a traceback.
 
-Importing this module is enough to cover the imports that follow: while the program starts there is
-nothing to clean up, so Ctrl-C ends the process at once, and SIGTERM does so by itself.
+Import this module before all others. While they are imported there is nothing to clean up, so
+Ctrl-C ends the process at once, as SIGTERM does by default.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import FrameType
 from typing import NoReturn
 
 GRACE_SECONDS = 2.0
-"""Time for a command to clean up after a signal. It may be inside a library that takes longer."""
+"""Time for a command to clean up after a signal. A call of a library may take longer."""
 
 MESSAGES = {signal.SIGINT: "interrupted", signal.SIGTERM: "ended by SIGTERM"}
 
@@ -34,9 +34,15 @@ def end_at_once(number: int, frame: FrameType | None = None) -> NoReturn:
 def started_as_program(arguments: Sequence[str], command: Sequence[str]) -> bool:
     """Whether this process runs ``localma ...`` or ``python -m localma ...``.
 
-    arguments : ``sys.argv``, which begins with "-m" until Python has found the module to run.
-    command : ``sys.orig_argv``.
+    Parameters
+    ----------
+    arguments : sequence of str
+        ``sys.argv``. It begins with "-m" until Python has found the module to run.
+    command : sequence of str
+        ``sys.orig_argv``.
 
+    Examples
+    --------
     >>> started_as_program(["/usr/bin/localma", "fit"], ["python", "/usr/bin/localma", "fit"])
     True
     >>> started_as_program(["-m", "fit"], ["python", "-W", "error", "-m", "localma", "fit"])
@@ -51,16 +57,16 @@ def started_as_program(arguments: Sequence[str], command: Sequence[str]) -> bool
 
 @contextmanager
 def ending_on_signals() -> Iterator[None]:
-    """Let a signal unwind the block, so that temporary files are removed, and then end the process.
+    """Raise SystemExit in the block on a signal, so that temporary files are removed; then exit.
 
-    Python handles signals between two of its instructions only, and a library may be at work for
-    long. A thread therefore ends the process if the block is still there after a grace period.
+    Python handles signals only between two of its instructions, and a call of a library may take
+    long. A thread therefore ends the process if the block still runs after a grace period.
     """
     received: list[int] = []
 
     def unwind(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        if len(received) == 1:  # a second signal must not interrupt the cleaning up
+        if len(received) == 1:  # a second signal must not interrupt the clean-up
             sys.exit(128 + number)
 
     with _end_after_grace():
@@ -69,27 +75,27 @@ def ending_on_signals() -> Iterator[None]:
             yield
         finally:
             _handle(signal.SIG_DFL)
-            if received:  # whatever a library made of the exception
+            if received:  # even if a library caught the exception
                 _flush()
                 end_at_once(received[0])
 
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # the reader may be gone
+        with suppress(Exception):  # the other end of a pipe may be closed
             stream.flush()
 
 
 def _handle(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
     for number in MESSAGES:
-        # Shells start background jobs with Ctrl-C ignored, and it must stay so.
+        # Shells start background jobs with Ctrl-C ignored, which must not change.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
 
 
 @contextmanager
 def _end_after_grace() -> Iterator[None]:
-    """Watch from a thread, which the system tells of a signal though Python be busy elsewhere."""
+    """Watch for signals from a thread, which receives them even if Python is busy elsewhere."""
     receiver, sender = socket.socketpair()
     with receiver, sender:
         sender.setblocking(False)
@@ -107,11 +113,11 @@ def _watch(receiver: socket.socket) -> None:
         while numbers := receiver.recv(1):
             if numbers[0] in MESSAGES:
                 sleep(GRACE_SECONDS)
-                os._exit(128 + numbers[0])  # with no message: writing one could block
+                os._exit(128 + numbers[0])  # no message, since writing one could block
 
 
 def _forget_watch() -> None:
-    """A signal to a forked child must not end its parent, whose watch the child inherits."""
+    """Stop watching in a forked child: a signal to the child must not end its parent."""
     with suppress(ValueError):
         signal.set_wakeup_fd(-1)
 

@@ -52,7 +52,7 @@ from localma.gates.base import Evidence
 from localma.gates.global_ import find_global_weights
 from localma.losses import Loss, get_loss
 from localma.probes import Probes
-from localma.tables.features import GateFeatures, refuse_dates
+from localma.tables.encoder import GateFeatures, refuse_dates
 from localma.tables.frames import (
     CONTAINERS,
     check_names_differ,

@@ -39,7 +39,7 @@ from localma.losses import Loss, get_loss, is_registered
 from localma.probes import Recorded, check_candidates
 from localma.storage.array_file import ArrayFile, Arrays, Json, read, shown, to_bytes
 from localma.storage.whole_files import write_whole
-from localma.tables.features import GateFeatures
+from localma.tables.encoder import GateFeatures
 
 Model = LocalMARegressor | LocalMAClassifier
 Models: TypeAlias = Mapping[str, Any]

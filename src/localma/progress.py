@@ -1,8 +1,8 @@
-"""How far long work has come: a bar where somebody watches, a line in the log elsewhere.
+"""Progress of long work: a bar on a terminal, or lines in the log.
 
-Bars need the package rich and a terminal. They appear only once the work has lasted a second, so
-that quick calls stay silent. `progress=` or the environment variable LOCALMA_PROGRESS (0 or 1)
-switches them off, or on whatever the terminal.
+Bars need the package rich and a terminal. They appear after one second, so that quick calls stay
+silent. The argument `progress` or the environment variable LOCALMA_PROGRESS (0 or 1) turns them
+off, or on even without a terminal.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from importlib.util import find_spec
 from logging import getLogger
 from threading import Lock
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from localma._optional import optional
 from localma.errors import InvalidInputError
 from localma.wording import printable
 
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
 SWITCH = "LOCALMA_PROGRESS"
 QUIET_SECONDS = 1.0
-"""Work that is done sooner shows nothing."""
+"""Work that takes less time shows no progress."""
 LOG_SECONDS = 10.0
-"""Time between two lines in the log about the same work."""
+"""Time between two log messages about the same work."""
 
 logger = getLogger("localma")
-Advance = Callable[[int], None]
 Item = TypeVar("Item")
 
 
@@ -40,15 +42,24 @@ def track(
     *,
     progress: bool | None = None,
 ) -> Iterator[Item]:
-    """Go through an iterable and show how far one has come.
+    """Iterate and show the progress.
 
     Parameters
     ----------
-    iterable : what to go through.
-    description : the words beside the bar.
-    total : number of items; its length if None, and unknown if it has none.
-    progress : True draws a bar at once, False shows nothing at all; None draws one if the process
-        has a terminal, and writes to the log "localma" otherwise.
+    iterable : iterable
+        The items.
+    description : str
+        The text next to the bar.
+    total : int, optional
+        The number of items. By default the length of the iterable, if it has one.
+    progress : bool, optional
+        True draws a bar at once, False shows nothing. By default a bar is drawn if the process has
+        a terminal, and messages go to the log "localma" otherwise.
+
+    Yields
+    ------
+    item
+        The items, one by one.
 
     Examples
     --------
@@ -66,42 +77,57 @@ def track(
 @contextmanager
 def bar(
     description: str, total: int | None = None, *, progress: bool | None = None
-) -> Iterator[Advance]:
-    """Show work that comes in steps of unequal size; call what it gives with each step's size.
+) -> Iterator[Callable[[int], None]]:
+    """Show the progress of work in steps of unequal size.
 
+    Parameters
+    ----------
+    description : str
+        The text next to the bar.
+    total : int, optional
+        The sum of all steps, if it is known.
+    progress : bool, optional
+        As in `track`.
+
+    Yields
+    ------
+    advance : callable
+        Call it with the size of each step.
+
+    Examples
+    --------
     >>> with bar("reading", total=5, progress=False) as advance:
     ...     advance(3)
     ...     advance(2)
     """
-    wanted = _switched() if progress is None else progress
-    if wanted is False:
-        yield _ignore
+    if progress is None:
+        progress = _switch()
+    if progress is False:
+        yield lambda step: None
         return
-    shown = _Bar(description, total, at_once=bool(wanted), drawn=bool(wanted) or _is_watched())
+    work = _Work(description, total, visible=bool(progress) or _has_viewer())
     try:
-        yield shown.advance
-        shown.finish()
+        if progress:
+            work.draw()
+        yield work.advance
+        work.finish()
     finally:
-        shown.close()
+        work.close()
 
 
-def _ignore(step: int) -> None:
-    """Nobody wants to know."""
-
-
-def _switched() -> bool | None:
-    """What the environment asks for; None if nothing."""
+def _switch() -> bool | None:
+    """Read the environment variable; None if it is not set."""
     value = os.environ.get(SWITCH, "")
     if value not in ("", "0", "1"):
         raise InvalidInputError(
             f"The environment variable {SWITCH} must be 0 (no progress bars) or 1 (always); "
             f"received {value!r}."
         )
-    return bool(int(value)) if value else None
+    return {"0": False, "1": True}.get(value)
 
 
-def _is_watched() -> bool:
-    """Whether this is the one process that may draw on a terminal, and has what it takes."""
+def _has_viewer() -> bool:
+    """Whether this process may draw on a terminal, and can."""
     return (
         sys.stderr is not None
         and sys.stderr.isatty()
@@ -111,30 +137,33 @@ def _is_watched() -> bool:
     )
 
 
-class _Bar:
-    """The state of one piece of work: drawn from its second second on, or logged."""
+class _Work:
+    """One piece of work, which is drawn after a second, or logged."""
 
-    def __init__(self, description: str, total: int | None, *, at_once: bool, drawn: bool) -> None:
-        self.description, self.total, self.drawn = description, total, drawn
+    def __init__(self, description: str, total: int | None, *, visible: bool) -> None:
+        self.description, self.total, self.visible = description, total, visible
         self.done = 0
         self.started = self.logged = monotonic()
-        self.task = _display.open(description, total) if at_once else None
+        self.task: TaskID | None = None
+
+    def draw(self, done: int = 0) -> None:
+        self.task = _display.open(self.description, self.total)
+        _display.advance(self.task, done)
 
     def advance(self, step: int) -> None:
         self.done += step
         now = monotonic()
-        if not self.drawn:
+        if not self.visible:
             if now - self.logged >= LOG_SECONDS:
                 self._log(now)
         elif self.task is not None:
             _display.advance(self.task, step)
         elif now - self.started >= QUIET_SECONDS:
-            self.task = _display.open(self.description, self.total)
-            _display.advance(self.task, self.done)
+            self.draw(self.done)
 
     def finish(self) -> None:
         now = monotonic()
-        if not self.drawn and now - self.started >= QUIET_SECONDS:
+        if not self.visible and now - self.started >= QUIET_SECONDS:
             self._log(now)
 
     def close(self) -> None:
@@ -144,54 +173,59 @@ class _Bar:
 
     def _log(self, now: float) -> None:
         self.logged = now
-        of = "" if self.total is None else f" of {self.total}"
-        logger.info("%s: %d%s in %.1f s", self.description, self.done, of, now - self.started)
+        done = str(self.done)
+        if self.total is not None:
+            done += f" of {self.total}"
+        logger.info("%s: %s in %.1f s", self.description, done, now - self.started)
 
 
 class _Display:
-    """The one place on the terminal where all bars of the process are drawn."""
+    """The place on the terminal where all bars of the process are drawn."""
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.open_tasks = 0
-        self.rich: Any = None
+        self.rich: Progress | None = None
 
-    def open(self, description: str, total: int | None) -> int:
+    def open(self, description: str, total: int | None) -> TaskID:
         with self.lock:
             if self.rich is None:
                 self.rich = _rich_progress()
                 self.rich.start()
             self.open_tasks += 1
-            # Names of candidates may hold square brackets, which are markup in rich.
-            words = optional("rich.markup", extra="cli").escape(printable(description))
-            task: int = self.rich.add_task(words, total=total)
-            return task
+            # Names of candidates may contain square brackets, which are markup in rich.
+            text: str = optional("rich.markup", extra="cli").escape(printable(description))
+            return self.rich.add_task(text, total=total)
 
-    def advance(self, task: int, step: int) -> None:
+    def advance(self, task: TaskID, step: int) -> None:
         with self.lock:
-            self.rich.update(task, advance=step)
+            if self.rich is not None:
+                self.rich.update(task, advance=step)
 
-    def close(self, task: int) -> None:
+    def close(self, task: TaskID) -> None:
         with self.lock:
             self.open_tasks -= 1
-            if self.open_tasks:  # what is done inside other work leaves no line behind
+            if self.rich is None:
+                return
+            if self.open_tasks:  # work inside other work leaves no line behind
                 self.rich.remove_task(task)
                 return
             self.rich.stop()
             self.rich = None
 
 
-def _rich_progress() -> Any:
-    parts = optional("rich.progress", extra="cli")
+def _rich_progress() -> Progress:
+    rich = optional("rich.progress", extra="cli")
+    columns = [
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TimeElapsedColumn(),
+        rich.TimeRemainingColumn(),
+    ]
     console = optional("rich.console", extra="cli").Console(stderr=True)
-    return parts.Progress(
-        parts.TextColumn("{task.description}"),
-        parts.BarColumn(),
-        parts.MofNCompleteColumn(),
-        parts.TimeElapsedColumn(),
-        parts.TimeRemainingColumn(),
-        console=console,
-    )
+    progress: Progress = rich.Progress(*columns, console=console)
+    return progress
 
 
 _display = _Display()

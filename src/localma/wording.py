@@ -1,4 +1,4 @@
-"""Numbers and names as people read them: on the terminal, in plots and on the page."""
+"""Numbers and names as text, for the terminal, plots and the page."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from math import floor, isfinite, log10
 from unicodedata import category
 
 UNPRINTABLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Categories of characters that a terminal obeys or that change the order of a line."""
+"""Categories of characters that control a terminal or change the order of a line."""
 JOINERS = "\u200c\u200d"
-"""Persian and Indic names need these; they change nothing outside of their word."""
+"""Persian and Indic names need these characters, which affect only their word."""
 
 NONE = "–"
-"""Stands for a number that does not exist."""
+"""Replaces a number that does not exist."""
 MOST_DECIMALS = 6
 MOST_LISTED = 6
 NOTHING = 1e-12
@@ -21,7 +21,7 @@ NOTHING = 1e-12
 
 
 def readable(value: float, digits: int = 3) -> str:
-    """Write a number with some significant digits, and no exponent where it can be helped.
+    """Write a number with some significant digits, without an exponent unless it is extreme.
 
     >>> readable(516123.4), readable(0.0001234), readable(-11.02, 2), readable(1.5e12)
     ('516,000', '0.000123', '-11', '1.5e+12')
@@ -33,7 +33,7 @@ def readable(value: float, digits: int = 3) -> str:
 
 
 def number(value: object, digits: int = 3) -> str:
-    """Write a number as in `readable`, with a true minus sign; write other values as they are.
+    """Write a number as in `readable`, with a minus sign instead of a hyphen; or another value.
 
     >>> number(0.123456), number(-1234567), number(1e-9), number(None), number("dog")
     ('0.123', '−1,234,567', '1e−09', '–', 'dog')
@@ -51,7 +51,7 @@ def number(value: object, digits: int = 3) -> str:
 
 
 def fixed(value: float | None, decimals: int, *, sign: bool = False) -> str:
-    """Write a number with this many decimals, as the columns of tables have them.
+    """Write a number with a fixed number of decimals, as in the columns of tables.
 
     Negative decimals round to tens, hundreds and so on.
 
@@ -72,6 +72,34 @@ def fixed(value: float | None, decimals: int, *, sign: bool = False) -> str:
     return _signed(f"{value:{plus},.{max(0, decimals)}f}")
 
 
+def resolved(value: float, spread: float) -> str:
+    """Write a value of a column with a resolution of a thousandth of the column's spread.
+
+    Such values are compared and typed, so they have no commas.
+
+    >>> resolved(121.46652, 0.8), resolved(4500.0, 20000.0), resolved(0.00012, 0.0)
+    ('121.4665', '4500', '0.00012')
+    """
+    if value == round(value) and abs(value) < 1e15:
+        return str(round(value))
+    decimals = max(0, decimals_of(spread / 1000, 1)) if 0 < spread < 1e15 else 13
+    if decimals > 12:
+        return f"{value:.4g}"
+    text = f"{round(value, decimals) + 0.0:.{decimals}f}"  # never minus zero
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def tick_label(value: float) -> str:
+    """Write a round number on an axis, as short as possible.
+
+    >>> tick_label(0.25), tick_label(-1500.0), tick_label(2.5e6), tick_label(1e-5)
+    ('0.25', '−1,500', '2.5e6', '1e−5')
+    """
+    if value and not 1e-4 <= abs(value) < 1e6:
+        return _signed(f"{value:.3g}").replace("e−0", "e−").replace("e+0", "e")
+    return number(value, 7)
+
+
 def with_error(
     value: float | None, error: float | None, decimals: int, *, sign: bool = False
 ) -> tuple[str, str]:
@@ -87,21 +115,47 @@ def with_error(
     return fixed(value, decimals, sign=sign), f"± {fixed(error, decimals)}"
 
 
-def percent(share: float | None) -> str:
+def percent(share: float | None, decimals: int | None = None) -> str:
     """Write a share, with a decimal if it is small.
 
     >>> percent(0.25), percent(0.034), percent(0.0002), percent(0.0), percent(None)
     ('25%', '3.4%', '0.02%', '0%', '–')
+    >>> percent(0.25, 1)
+    '25.0%'
     """
     if share is None:
         return NONE
-    size = abs(share)
-    decimals = 2
-    if size >= 0.0995 or size == 0:
-        decimals = 0
-    elif size >= 0.00095:
-        decimals = 1
+    if decimals is None:
+        decimals = 2
+        if abs(share) >= 0.0995 or share == 0:
+            decimals = 0
+        elif abs(share) >= 0.00095:
+            decimals = 1
     return _signed(f"{share:.{decimals}%}")
+
+
+LOSS_NAMES = {
+    "squared_error": "squared error",
+    "absolute_error": "absolute error",
+    "huber": "Huber loss",
+    "cross_entropy": "cross-entropy",
+    "brier": "Brier score",
+    "bernoulli": "Bernoulli deviance",
+    "poisson": "Poisson deviance",
+    "gamma": "gamma deviance",
+    "inverse_gaussian": "inverse Gaussian deviance",
+    "tweedie": "Tweedie deviance",
+}
+
+
+def mean_loss(name: str, start: str = "mean") -> str:
+    """Write the name of a mean loss; start it with "Mean" at the beginning of a sentence.
+
+    >>> mean_loss("poisson", "Mean"), mean_loss("pinball"), mean_loss("late_fee")
+    ('Mean Poisson deviance', 'mean pinball loss', 'mean late fee loss')
+    """
+    default = f"{name.replace('_', ' ').removesuffix(' loss')} loss"
+    return f"{start} {LOSS_NAMES.get(name, default)}"
 
 
 def count(n: int, noun: str) -> str:
@@ -129,9 +183,9 @@ def _signed(text: str) -> str:
 
 
 def decimals_of(size: float, digits: int = 2) -> int:
-    """Decimals that show some significant digits of a number, such as a standard error.
+    """Return the decimals that show some significant digits of a number, such as an error.
 
-    Negative ones stand for tens, hundreds and so on.
+    Negative decimals mean tens, hundreds and so on.
 
     >>> decimals_of(0.0123), decimals_of(2500.0)
     (3, -2)
@@ -142,7 +196,7 @@ def decimals_of(size: float, digits: int = 2) -> int:
 
 
 def decimals_for(errors: Iterable[float | None], values: Iterable[float | None]) -> int:
-    """Decimals of a column: two digits of a typical error; without one, three of a typical value.
+    """Return the decimals of a column: two digits of a typical error, or three of a typical value.
 
     >>> decimals_for([0.0123, 0.0028, 0.005], [0.4, 0.07, 0.2]), decimals_for([None], [12.0])
     (4, 1)
@@ -155,12 +209,14 @@ def decimals_for(errors: Iterable[float | None], values: Iterable[float | None])
 
 
 def printable(text: str, allowed: str = "") -> str:
-    r"""Write control characters as escapes, so that a terminal shows them and does not obey them.
+    r"""Write control characters as escapes, so that they do not control the terminal.
 
     Parameters
     ----------
-    text : words from anywhere: a file, a server, another person's table.
-    allowed : characters to leave as they are, such as a line break.
+    text : str
+        A text from an untrusted source, such as a file or a server.
+    allowed : str
+        Characters to leave as they are, such as a line break.
 
     >>> print(printable("north\x1b[2J"))
     north\x1b[2J

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,8 @@ def text_folder(kind: str) -> Candidate:
 
 
 def image_weights(kind: str) -> Candidate:
-    pytest.importorskip("torch")
+    if find_spec("timm") is None:
+        pytest.skip("needs timm, of the extra vision")
     path = write_image_weights(path_of(f"images_{kind}.safetensors"))
     options = {"classes": THREE_CLASSES, "size": 32, "inputs": features_as_images}
     return TimmCandidate(ARCHITECTURE, path, **options)

@@ -75,7 +75,7 @@ def gates(text: str) -> Iterator[dict[str, Any]]:
     tagged = [text, {"$path": text}, {"$import": text}, {"$list": [text]}]
     for value in tagged:
         places = [
-            ("ImageGate", {"network": "mobilenet_v1_025", "weights": value, "frozen": True}),
+            ("ImageGate", {"network": "test_efficientnet", "weights": value, "frozen": True}),
             ("ImageGate", {"network": value}),
             ("ImageGate", {"cache": value}),
             ("ImageGate", {"checkpoint": value}),

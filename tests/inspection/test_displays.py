@@ -23,7 +23,7 @@ from localma.inspection import (
     WeightMapDisplay,
     summarize,
 )
-from localma.inspection.drawing import COLOURS, HATCHES, LINES, MARKERS, name_text
+from localma.inspection.display import SERIES, name_text
 from localma.inspection.importance import FeatureImportance
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
@@ -224,8 +224,8 @@ def test_weights_that_do_not_vary_are_not_drawn(step, display):
 
 
 def test_styles_are_enough_for_all_that_is_named():
-    assert all(len(styles) == 9 for styles in (COLOURS, LINES, MARKERS, HATCHES))
-    assert len(set(COLOURS)) == 9
+    assert len(SERIES) == 9
+    assert all(len(set(styles)) == 9 for styles in zip(*SERIES, strict=True))
 
 
 def test_names_are_cut():

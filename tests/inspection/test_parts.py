@@ -16,21 +16,25 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from localma import Column, LocalMAClassifier, LocalMARegressor, as_candidate
 from localma.errors import InvalidInputError
 from localma.inspection import compare, evaluate, explain, observe, summarize
-from localma.inspection.bins import make_bins
-from localma.inspection.columns import Feature, format_number, read_features, shuffle_column
 from localma.inspection.control import constant_predictions
-from localma.inspection.effects import pick_features, weight_effects
+from localma.inspection.effects import choose_features, weight_effects
+from localma.inspection.features import (
+    Feature,
+    make_bins,
+    read_features,
+    shuffle_column,
+)
 from localma.inspection.importance import importance
+from localma.inspection.observed import most_trusted
 from localma.inspection.region_errors import region_errors
-from localma.inspection.region_tree import Condition, shortest_cut
-from localma.inspection.regions import describe_regions, find_regions
+from localma.inspection.regions import Condition, describe_regions, find_regions, shortest_cut
 from localma.inspection.reliability import reliability
-from localma.inspection.shown import most_trusted
-from localma.inspection.spread import disagreement, spread, support
+from localma.inspection.summary import disagreement, spread, support
 from localma.inspection.weight_map import weight_map
 from localma.losses import tweedie
-from localma.tables.features import GateFeatures
+from localma.tables.encoder import GateFeatures
 from localma.tables.frames import dense
+from localma.wording import resolved
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")
@@ -55,7 +59,7 @@ def test_regions_of_a_step_are_exact(step):
     assert [region.n for region in part.regions] == [50, 50]
     assert [region.weights for region in part.regions] == [[1.0, 0.0], [0.0, 1.0]]
     assert part.regions[0].conditions == [Condition("x0", "x0 <= 0")]
-    assert part.sentence.startswith("2 regions explain 100% of how the weights vary")
+    assert part.sentence.startswith("2 regions explain 100% of the variation of the weights")
 
 
 def test_constant_weights_have_no_regions_importance_or_effects(step):
@@ -230,8 +234,8 @@ def test_comparison_of_a_step_is_exact(step):
         "standard_error": 0.0,
         "is_clear": False,
     }
-    assert part.control.sentence == "There is no control: it was not asked for."
-    assert "2 ± 0.2 below the best candidate (low)" in part.sentence
+    assert part.control.sentence == "The control was not fitted: it was not requested."
+    assert "2.00 ± 0.20 lower than the best candidate (low)" in part.sentence
 
 
 def test_plain_measures_are_those_of_scikit_learn(classifier, step):
@@ -310,11 +314,26 @@ def test_one_group_is_no_evidence(step):
     part = evaluate(step.model, step.X, step.y, groups=np.ones(100))
     assert part.n_groups == 1
     assert {entry.loss.standard_error for entry in part.entries} == {None}
-    assert "-2 beside the best candidate (low), how surely is unknown" in part.sentence
-    assert part.control.sentence == "There is no control: it needs 5 groups, and there are 1."
+    assert part.claim == (
+        "Mean squared error with local weights: 0.00. "
+        "This is 2.00 lower than the best candidate (low) and 1.00 lower than global weights, "
+        "with unknown precision."
+    )
+    assert (
+        part.control.sentence == "The control was not fitted: it needs 5 groups, and there are 1."
+    )
     weight = (np.arange(100) < 30).astype(float)
     few = evaluate(step.model, step.X, step.y, groups=np.arange(100) // 10, sample_weight=weight)
     assert few.n_groups == 3
+
+
+def test_differences_that_are_not_clear_are_named_together(classifier):
+    rows = slice(0, 12)
+    part = evaluate(classifier.model, classifier.X[rows], classifier.y[rows], control=False)
+    best = part.entries[part.best_candidate].name
+    assert part.claim.startswith("Mean cross-entropy with local weights: ")
+    unclear = f"This is not clearly different from the best candidate ({best}) or global weights."
+    assert unclear in part.claim
 
 
 def test_control_keeps_groups_whole():
@@ -331,7 +350,7 @@ def test_control_keeps_groups_whole():
     assert untold.value < 0.3 * y.var()
     assert told.value > y.var()
     few = evaluate(model, X, y, groups=groups % 4).control.sentence
-    assert few == "There is no control: it needs 5 groups, and there are 4."
+    assert few == "The control was not fitted: it needs 5 groups, and there are 4."
 
 
 def test_control_tells_a_predictor_in_disguise_from_a_choice():
@@ -381,7 +400,7 @@ def test_control_of_classes_is_one_constant_each(classifier):
 
 def test_control_says_why_there_is_none(step):
     part = evaluate(step.model, step.X[:10], step.y[:10])
-    assert part.control.sentence == "There is no control: the target is constant."
+    assert part.control.sentence == "The control was not fitted: the target is constant."
     part = evaluate(step.model, step.X[40:60], step.y[40:60])
     assert "it needs 30 labelled rows, and there are 20" in part.control.sentence
 
@@ -399,7 +418,8 @@ def test_a_loss_may_not_take_the_extremes(step):
     model = LocalMARegressor(candidates, loss=loss, gate="global").fit(step.X, step.y - 1)
     told = evaluate(model, step.X, step.y - 1).control
     assert told.sentence == (
-        "There is no control: loss 'tweedie' does not take the extremes of y as predictions."
+        "The control was not fitted: "
+        "loss 'tweedie' does not accept the extremes of y as predictions."
     )
 
 
@@ -409,7 +429,7 @@ def test_targets_have_as_many_outputs_as_the_candidates(outputs):
     y = np.tile(X, (1, outputs)) if outputs > 1 else X[:, 0]
     model = LocalMARegressor({"a": lambda X: np.tile(X, (1, outputs))}, gate="equal").fit(X, y)
     evaluate(model, X, y)
-    with pytest.raises(InvalidInputError, match=f"the candidates give {outputs}, y has"):
+    with pytest.raises(InvalidInputError, match=f"the candidates have {outputs}, y has"):
         evaluate(model, X, np.tile(X, (1, 3 - outputs)))
     with pytest.raises(InvalidInputError, match=r"received shape \(6, 1, 1\)"):
         evaluate(model, X, X[:, :, None])
@@ -471,7 +491,7 @@ def test_named_outputs_are_compared_by_name():
 
 def test_effects_of_a_step_are_exact(step):
     seen = observe(step.model, step.X)
-    along, flat = weight_effects(seen, seen.features, bins=4)
+    along, flat = weight_effects(seen, seen.features, n_bins=4)
     assert along.feature == "x0"
     assert along.counts == [25, 25, 25, 25]
     assert along.weights == [[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]]
@@ -501,7 +521,7 @@ def test_effects_weigh_rows(step):
 
 def test_map_of_a_step_is_exact(step):
     seen = observe(step.model, step.X)
-    part = weight_map(seen, *seen.features, bins=2)
+    part = weight_map(seen, *seen.features, n_bins=2)
     assert part.labels[1] == ["5", "7"]
     assert part.most_trusted == [[0, 1], [0, 1]]
     assert part.weights[0] == [[1.0, 0.0], [1.0, 0.0]]
@@ -544,9 +564,9 @@ def test_importance_screens_wide_tables(step_gate):
 
 def test_features_are_picked_by_name_and_position(step):
     seen = observe(step.model, step.X)
-    assert [feature.name for feature in pick_features(seen, [1, "x0"], [], 9)] == ["x1", "x0"]
+    assert [feature.name for feature in choose_features(seen, [1, "x0"], 9)] == ["x1", "x0"]
     with pytest.raises(InvalidInputError, match="Unknown feature of the gate 'x7'"):
-        pick_features(seen, ["x7"], [], 9)
+        choose_features(seen, ["x7"], 9)
 
 
 # Errors by region, spread, support, reliability
@@ -629,7 +649,7 @@ def test_reliability_of_many_classes_is_that_of_the_confidence(classifier, step)
     assert sum(curve.counts) == 120
     accuracy = np.dot(curve.observed, curve.counts) / 120
     assert accuracy == pytest.approx(classifier.model.score(classifier.X, classifier.y))
-    with pytest.raises(InvalidInputError, match="classifier on rows with labels"):
+    with pytest.raises(InvalidInputError, match="a classifier and rows with labels"):
         reliability(observe(step.model, step.X, step.y))
 
 
@@ -650,7 +670,9 @@ def test_explanation_of_a_step_is_exact(step):
         "prediction": 2.0,
         "contribution": 2.0,
     }
-    assert told.sentence == "high has 100% of the say here, and 50% under global weights."
+    assert (
+        told.sentence == "high has a weight of 100% in this row, and of 50% under global weights."
+    )
     with pytest.raises(InvalidInputError, match="X has no row 100; it has 100 rows"):
         explain(step.model, step.X, 100)
 
@@ -680,7 +702,7 @@ def test_prediction_columns_are_no_features(pd):
 
 def test_columns_of_one_name_cannot_be_told_apart(pd):
     frame = pd.DataFrame(np.eye(3), columns=["a", "b", "a"])
-    with pytest.raises(InvalidInputError, match=r"different names to be told apart; received"):
+    with pytest.raises(InvalidInputError, match=r"must have different names; received"):
         read_features(frame, GateFeatures())
 
 
@@ -764,7 +786,7 @@ def test_every_row_is_in_one_bin_and_bins_are_in_order(values, most):
 @given(st.floats(-1e12, 1e12), st.floats(1e-6, 1e12))
 @settings(deadline=None)
 def test_numbers_are_shown_to_a_thousandth_of_their_spread(value, spread_of_column):
-    shown = float(format_number(value, spread_of_column))
+    shown = float(resolved(value, spread_of_column))
     assert abs(shown - value) <= max(1e-3 * spread_of_column, 1e-12 * abs(value), 5e-4 * abs(value))
 
 
@@ -774,5 +796,5 @@ def test_many_candidates_are_summed():
     shown = most_trusted(names, weights.mean(axis=0))
     assert len(shown.labels) == 9
     assert shown.labels[-1] == "42 others"
-    np.testing.assert_allclose(shown.of(weights).sum(axis=1), 1)
+    np.testing.assert_allclose(shown.select(weights).sum(axis=1), 1)
     assert most_trusted(names[:9], np.ones(9)).n_others == 0

@@ -19,7 +19,7 @@ from localma import Column, LocalMAClassifier, LocalMARegressor, load
 from localma.errors import InvalidInputError, LocalMAWarning
 from localma.gates import ShrunkGate
 from localma.inspection import Summary, explain, observe, summarize
-from localma.inspection.record import plain
+from localma.inspection.display import plain
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")

@@ -20,7 +20,7 @@ from localma.folds import evenly_spaced
 from localma.gates import Gate, Labelled
 from localma.gates._support import Outside
 from localma.losses import PROBABILITY
-from localma.tables.features import GateFeatures
+from localma.tables.encoder import GateFeatures
 from localma.tables.frames import ArrowRows, take_rows
 from localma.wording import readable
 

@@ -1,15 +1,27 @@
-"""The command line: from a table with a column per model to predictions, tables and a page.
+"""The command line: from a table with a column per model to predictions and reports.
 
-One file per group of commands. Work that fails ends with the code 1, a wrong call with 2, an
-interrupted one with 130 (Ctrl-C) or 143 (SIGTERM); what people read goes to the terminal by rich,
-what machines read is JSON (``--json``).
+Each command has a function, which parses its options, calls the library and prints the result.
+Exit codes: 0 for success, 1 if the work fails, 2 for a wrong call, 130 after Ctrl-C and 143 after
+SIGTERM.
 """
 
 from __future__ import annotations
 
-from localma.cli.app import app
-from localma.cli.commands import register
+from localma.cli import evaluate, explain, fit, maintain, predict, report
+from localma.cli.app import add_command, app
 
-register(app)
+for _command in (
+    fit.fit,
+    predict.predict,
+    evaluate.evaluate,
+    explain.weights,
+    explain.explain,
+    report.report,
+    maintain.inspect,
+    maintain.cache,
+    maintain.warm_up,
+    maintain.demo,
+):
+    add_command(_command)
 
 __all__ = ["app"]

@@ -1,20 +1,30 @@
-"""The program itself, without its commands."""
+"""The program, its shared options, and how commands report wrong calls and errors."""
 
 from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, fields
 from importlib.metadata import version
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeAlias, get_type_hints
 
-from localma._optional import optional
-from localma.errors import InvalidInputError, LocalMAWarning
-from localma.tables.formats import STANDARD, named_format
-from localma.tables.text import TextOptions
+import typer
+from typer import Argument, Option
+from typer.models import OptionInfo
+
+from localma.cli.terminal import OPTIONS, plain_message, show_warning
+from localma.errors import InvalidInputError, LocalMAError, LocalMAWarning
+from localma.tables.roles import RoleError
+from localma.tables.sniffing import STANDARD, TextOptions, named_format
 from localma.wording import printable
 
-typer: Any = optional("typer", extra="cli")
+TASK_HINTS = {"Set the task to": "Add --task", "set the task to": "add --task"}
+SEPARATORS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
+
+OptionValue: TypeAlias = "bool | int | float | str | Path | list[str] | None"
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,7 +34,18 @@ app = typer.Typer(
 )
 
 
-def _tell_version(wanted: bool) -> None:
+class WrongCallError(typer.BadParameter):
+    """The options of a call are wrong; the program ends with exit code 2."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message, "\n"))
+
+    def format_message(self) -> str:
+        """Give the message without a prefix, since it names the option itself."""
+        return self.message
+
+
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"localma {version('localma')}")
         raise typer.Exit
@@ -32,105 +53,184 @@ def _tell_version(wanted: bool) -> None:
 
 @app.callback()
 def _localma(
-    tell: Annotated[
+    print_version: Annotated[
         bool,
-        typer.Option(
-            "--version", callback=_tell_version, is_eager=True, help="Print the version, and end."
+        Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:
-    """Combine models that are already trained, trusting each where it is right."""
+    """Combine trained models: learn from labelled rows which model to trust for which row."""
     # Every command prints the cautions of a model itself, without a line of Python.
     warnings.simplefilter("ignore", LocalMAWarning)
 
 
-def wrong_call(message: str) -> Exception:
-    """Build the error that ends the program with the code 2: the call was wrong."""
-    error: Exception = typer.BadParameter(printable(message, "\n"))
-    return error
+def option(
+    metavar: str, text: str, *, min: float | None = None, max: float | None = None
+) -> OptionInfo:
+    """Describe an option by a word for its value, a help text and limits."""
+    info: OptionInfo = Option(metavar=metavar, help=text, min=min, max=max)
+    return info
+
+
+@dataclass(frozen=True)
+class OptionGroup:
+    """Base class of options that several commands share; every field has a default."""
+
+
+def add_command(command: Callable[..., None]) -> None:
+    """Add a function to the program as a command.
+
+    Its parameters become arguments and options. An `OptionGroup` stands for its fields.
+    """
+    groups = {name: kind for name, kind in get_type_hints(command).items() if _is_group(kind)}
+
+    def run(**values: OptionValue) -> None:
+        options = set(values)
+        shared = {
+            name: kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+            for name, kind in groups.items()
+        }
+        with warnings.catch_warnings():
+            warnings.showwarning = show_warning
+            try:
+                command(**values, **shared)
+            except LocalMAError as error:
+                reworded = _in_plain_words(error, options)
+                if reworded is error:
+                    raise
+                raise reworded from error
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = Signature(list(_options(command)))  # type: ignore[attr-defined]
+    app.command()(run)
+
+
+def _is_group(kind: type) -> bool:
+    return isinstance(kind, type) and issubclass(kind, OptionGroup)
+
+
+def _options(command: Callable[..., None]) -> Iterator[Parameter]:
+    """List the parameters of a command, including those of its groups."""
+    hints = get_type_hints(command, include_extras=True)
+    for name, parameter in signature(command).parameters.items():
+        kind = hints[name]
+        if not _is_group(kind):
+            yield parameter.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY)
+            continue
+        for option in signature(kind, eval_str=True).parameters.values():
+            yield option.replace(kind=Parameter.KEYWORD_ONLY)
+
+
+def _in_plain_words(error: LocalMAError, options: Collection[str]) -> Exception:
+    """Word an error in terms of files, columns and the options of the command."""
+    if not isinstance(error, RoleError):
+        text = plain_message(error)
+        return error if text == str(error) else InvalidInputError(text)
+    text = error.plain
+    if error.parameter not in options:
+        reason = text.removeprefix(f"{error.parameter}: ")
+        return InvalidInputError(reason[0].upper() + reason[1:])
+    text = f"--{text}"
+    for phrase, hint in TASK_HINTS.items():
+        text = text.replace(phrase, hint)
+    if error.cell is not None:
+        text += " " + OPTIONS["missing"].format(value=error.cell)
+    return WrongCallError(text)
 
 
 def check_out(out: Path, *inputs: Path) -> None:
-    """Refuse a file that cannot be written, or that is read, before any work is done for it."""
+    """Refuse an output file that cannot be written, or that is an input, before any work."""
     if out == STANDARD:
-        raise wrong_call("--out: only `localma predict` writes to standard output; name a file.")
+        raise WrongCallError(
+            "--out: only `localma predict` can write to standard output; name a file."
+        )
     folder = out.absolute().parent
     if not folder.is_dir():
-        raise wrong_call(f"--out: there is no folder {str(out.parent)!r}; make it first.")
+        raise WrongCallError(
+            f"--out: the folder {str(out.parent)!r} does not exist; create it first."
+        )
     if out.is_dir():
-        raise wrong_call(f"--out must be a file, and {str(out)!r} is a folder; name a file in it.")
+        raise WrongCallError(f"--out: {str(out)!r} is a folder; name a file in it.")
     if not os.access(folder, os.W_OK):
-        raise wrong_call(f"--out: cannot write to {str(out.parent)!r}; choose another folder.")
+        raise WrongCallError(f"--out: cannot write to {str(out.parent)!r}; choose another folder.")
     if out.exists() and any(out.samefile(path) for path in inputs if path != STANDARD):
-        raise wrong_call(f"--out would replace {str(out)!r}, which is read; choose another name.")
+        raise WrongCallError(
+            f"--out: {str(out)!r} is an input of this command and would be replaced; choose "
+            "another name."
+        )
 
 
 def check_table_out(out: Path, *inputs: Path) -> None:
-    """Refuse a table that cannot be written; "-" is standard output."""
+    """Refuse an output table that cannot be written; "-" is standard output."""
     if out == STANDARD:
         return
-    _check_table_name(out)
+    _check_table_name(out, "--out: ")
     if out.suffix.lower() == ".gz":
-        raise wrong_call(f"--out: tables are written unpacked; leave out .gz of {out.name!r}.")
+        raise WrongCallError(
+            f"--out: tables are written without compression; remove .gz from {out.name!r}."
+        )
     check_out(out, *inputs)
 
 
-def _check_table_name(path: Path) -> None:
+def _check_table_name(path: Path, option: str = "") -> None:
     try:
         named_format(path)
     except InvalidInputError as error:
-        raise wrong_call(error.plain) from error
+        raise WrongCallError(option + error.plain) from error
 
 
 def _check_table(path: Path) -> Path:
-    """Refuse a table that is not there; typer itself does not know "-"."""
+    """Refuse a table that does not exist; typer itself does not know "-"."""
     if path != STANDARD:
         if not path.is_file():
-            raise wrong_call(f"file {str(path)!r} does not exist.")
+            raise WrongCallError(f"The file {str(path)!r} does not exist.")
         _check_table_name(path)
     return path
 
 
-def text_options(
-    separator: str | None, encoding: str | None, missing: list[str] | None, decimal: str | None
-) -> TextOptions:
-    """How tables in text files are written, from the options of a command."""
-    signs = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
-    sign = None if separator is None else signs.get(separator, separator)
-    if sign is not None and len(sign) != 1:
-        raise wrong_call(f"--sep must be one character, or tab; received {separator!r}.")
-    if decimal not in (None, ".", ","):
-        raise wrong_call(f"--decimal must be . or ,; received {decimal!r}.")
-    cells = tuple(cell for text in missing or () for cell in (text, *text.split(",")))
-    return TextOptions(sign, encoding, tuple(dict.fromkeys(cells)), decimal)
-
-
 ModelFile = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="A file that `localma fit` wrote.")
+    Path, Argument(exists=True, dir_okay=False, help="A model file that `localma fit` wrote.")
 ]
 TableFile = Annotated[
     Path,
-    typer.Argument(
+    Argument(
         dir_okay=False,
         callback=_check_table,
-        help="A table: CSV, Excel, Parquet, Arrow or JSON Lines; - reads standard input.",
+        help="A table: CSV, Excel, Parquet, Arrow or JSON Lines; - is standard input.",
     ),
 ]
-Sep = Annotated[
-    str | None, typer.Option("--sep", help="What separates columns of text; default: found out.")
-]
-Encoding = Annotated[
-    str | None, typer.Option("--encoding", help="Encoding of text; default: UTF-8 or UTF-16.")
-]
-Na = Annotated[
-    list[str] | None,
-    typer.Option("--na", help="Further cells that mean a missing value, commas between."),
-]
-Decimal = Annotated[
-    str | None, typer.Option("--decimal", help="Decimal mark, where 1,234 can be read both ways.")
-]
 Trust = Annotated[
-    bool, typer.Option("--trust", help="Follow recipes of candidates that run code or open URLs.")
+    bool, Option("--trust", help="Allow candidates that run code, or open files or addresses.")
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random numbers.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Seed = Annotated[int, option("NUMBER", "Seed of the random numbers.", min=0, max=2**32 - 1)]
+AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
+
+
+@dataclass(frozen=True)
+class TextFlags(OptionGroup):
+    """Options that state how a table in a text file is written."""
+
+    sep: Annotated[
+        str | None, option("CHARACTER", "Separator of columns, or tab; default: detected.")
+    ] = None
+    encoding: Annotated[
+        str | None, option("NAME", "Encoding of text; default: UTF-8 or UTF-16.")
+    ] = None
+    na: Annotated[
+        list[str] | None,
+        option("CELLS", "More cells that mean a missing value, separated by commas."),
+    ] = None
+    decimal: Annotated[str | None, option("CHARACTER", "Decimal mark, if 1,234 is ambiguous.")] = (
+        None
+    )
+
+    def options(self) -> TextOptions:
+        """Check the options, for the reader of tables."""
+        separator = SEPARATORS.get(self.sep or "", self.sep)
+        if separator is not None and len(separator) != 1:
+            raise WrongCallError(f"--sep must be one character, or tab; received {self.sep!r}.")
+        if self.decimal not in (None, ".", ","):
+            raise WrongCallError(f"--decimal must be . or ,; received {self.decimal!r}.")
+        missing = [cell for text in self.na or () for cell in (text, *text.split(","))]
+        return TextOptions(separator, self.encoding, tuple(dict.fromkeys(missing)), self.decimal)

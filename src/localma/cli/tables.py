@@ -1,84 +1,297 @@
-"""What commands ask of a table: its columns, its labelled rows, their weights."""
+"""Tables that commands read, alone or for a saved model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
+from typer import Option
 
-from localma.cli.app import wrong_call
-from localma.cli.showing import note
-from localma.errors import InvalidInputError
-from localma.tables.files import TableReader
-from localma.tables.frames import missing_column
+from localma._types import AnyArray, Array, Rows
+from localma.cli.app import OptionGroup, TextFlags, WrongCallError, option
+from localma.cli.terminal import naming_rows, note, note_remarks
+from localma.errors import InvalidInputError, UntrustedFileError
+from localma.estimators import LocalMARegressor
+from localma.imports import modules_beside
+from localma.model_file import Model, load
+from localma.tables.cells import Known
+from localma.tables.encoder import TableEncoder
+from localma.tables.files import TableReader, open_table
+from localma.tables.roles import check_column, check_weights
 
-
-def weights_of(table: Any, column: str) -> Any:
-    """Weights of the rows, checked: (n,)."""
-    weight = table[column].to_numpy()
-    if weight.dtype.kind not in "biuf" or not (weight >= 0).all() or not weight.any():
-        raise InvalidInputError(
-            f"Weights must be numbers, zero or more, in every row, and not all zero; the column "
-            f"{column!r} has others. Fill in what is missing, or leave those rows out."
-        )
-    return weight
-
-
-def labelled(table: Any, target: str) -> tuple[Any, NDArray[np.intp]]:
-    """The rows whose target is known, at least one, and where they stand in the table.
-
-    Says how many are left out.
-    """
-    missing = table[target].is_null(nan_is_null=True).to_numpy()
-    if missing.all():
-        raise InvalidInputError(
-            f"No row has a target: all {len(missing)} values of {target!r} are missing."
-        )
-    if missing.any():
-        note(f"{missing.sum()} of {len(missing)} rows have no {target!r} and are left out.")
-    return table.filter(~missing) if missing.any() else table, np.flatnonzero(~missing)
+Result = TypeVar("Result")
+MIN_SUPPORT = 0.5
+"""Rows with less support are unlike the labelled sample."""
+MAX_UNLIKE = 0.1
+"""If the share of rows unlike the sample is larger, the commands print a warning."""
 
 
-def split_names(option: str, names: Sequence[str] | None, columns: Sequence[str]) -> list[str]:
-    """Columns that an option names, with commas between; a column's own name may have commas.
+def split_names(option: str, texts: Sequence[str] | None, columns: Sequence[str]) -> list[str]:
+    """Split column names at commas; the name of a column may itself contain commas.
 
     >>> split_names("--keep", ["id,city", "rent, net"], ["id", "city", "rent, net"])
     ['id', 'city', 'rent, net']
     """
-    named = [
+    names = [
         name.strip()
-        for text in names or ()
+        for text in texts or ()
         for name in ([text] if text in columns else text.split(","))
         if name.strip()
     ]
-    if names is not None and not named:
-        raise wrong_call(f"{option} names no column; name one, or leave {option} out.")
-    return list(dict.fromkeys(named))
+    if texts is not None and not names:
+        raise WrongCallError(f"{option} names no column; name one, or leave {option} out.")
+    return list(dict.fromkeys(names))
 
 
-def no_column(name: str, names: Sequence[str], file: str | None = None) -> str:
-    """Say that a table, out of a file, has no such column, with the nearest ones that it has.
-
-    >>> no_column("rents", ["area", "rent"], "new.csv")
-    "the table new.csv has no column 'rents'; did you mean 'rent'?"
-    """
-    text = str(missing_column(name, names)).removeprefix("X ")
-    return f"the table {text}" if file is None else f"the table {file} {text}"
-
-
-def check_columns(reader: TableReader, wanted: Sequence[str]) -> None:
-    """Refuse a file that lacks a column which is needed."""
-    for name in wanted:
-        if name not in reader.names:
-            text = no_column(name, reader.names, reader.name)
-            raise InvalidInputError(text[0].upper() + text[1:])
-
-
-def check_once(reader: TableReader, option: str, name: str | None) -> None:
-    """Refuse a column, named by an option, whose name stands over several columns."""
+def check_unique(reader: TableReader, option: str, name: str | None) -> None:
+    """Refuse a column, named by an option, if several columns have its name."""
     if name in reader.repeated:
         raise InvalidInputError(
             f"{option}: {reader.name} has several columns named {name!r}. Rename all but one."
         )
+
+
+def labelled_rows(table: pa.Table, target: str) -> tuple[pa.Table, Rows]:
+    """Select the rows whose target is known, and say how many are left out.
+
+    Returns these rows, at least one, and their indices in the table.
+    """
+    missing = table[target].is_null(nan_is_null=True).to_numpy()
+    if missing.all():
+        raise InvalidInputError(
+            f"No row has a target: all {len(missing)} values of {target!r} are missing. Name "
+            "another column, or fill in the values."
+        )
+    if missing.any():
+        note(f"{missing.sum()} of {len(missing)} rows have no {target!r} and are left out.")
+        table = table.filter(~missing)
+    return table, np.flatnonzero(~missing)
+
+
+def open_model(path: Path, *, trust: bool) -> Model:
+    """Load a model file. If it is trusted, modules in its folder may be imported."""
+    try:
+        if not trust:
+            return load(path)
+        with modules_beside(path.parent):
+            return load(path, trust=True)
+    except UntrustedFileError as error:
+        raise InvalidInputError(
+            f"{path} names candidates that run code, or open files or addresses. {error.plain} "
+            "Add --trust if you trust it."
+        ) from error
+
+
+def known_columns(model: Model, target: str | None = None, group: str | None = None) -> Known:
+    """Describe the columns that a model was fitted on: types, decimal mark, percent signs."""
+    types = {str(name): pa.float64() for name in model.gate_features_.hidden}
+    encoder = model.gate_features_.transformer
+    if isinstance(encoder, TableEncoder):
+        kinds = {"category": pa.string(), "number": pa.float64(), "truth": pa.bool_()}
+        encoded = {c.name: kinds[c.kind] for c in encoder.columns_ if c.kind in kinds}
+        types = encoded | types
+    if target is not None and isinstance(model, LocalMARegressor):
+        types[target] = pa.float64()
+    elif target is not None and model.classes_.dtype.kind in "OU":
+        types[target] = pa.string()  # "01" is a label
+    if group is not None:
+        types[group] = pa.string()
+    notes = getattr(model, "notes_", {})
+    percents = frozenset(json.loads(notes["percents"])) if "percents" in notes else None
+    return Known(types, notes.get("decimal"), percents)
+
+
+def required_columns(model: Model, reader: TableReader) -> list[str]:
+    """List the columns that a model was fitted on; the file must have them."""
+    names = [str(name) for name in getattr(model, "feature_names_in_", reader.names)]
+    for name in names:
+        check_column("columns", name, reader.names, reader.name)
+    return names
+
+
+def count_unfamiliar(model: Model, table: pa.Table) -> Counter[str]:
+    """Count the rows with values that the labelled sample does not have, by description."""
+    encoder = model.gate_features_.transformer
+    if not isinstance(encoder, TableEncoder):
+        return Counter()
+    return Counter(encoder.unfamiliar(table))
+
+
+def note_unfamiliar(counts: Counter[str], n_rows: int) -> None:
+    """Print which values are new to the gate, since the support of a row does not show it."""
+    for description, count in counts.items():
+        note(f"{count:,} of {n_rows:,} rows: {description}; the weights use the other columns.")
+
+
+def count_unlike(support: Array) -> int:
+    """Count the rows that are unlike the labelled sample."""
+    return int(np.count_nonzero(support < MIN_SUPPORT))
+
+
+def note_unlike(model: Model, n_unlike: int, n_rows: int) -> None:
+    """Print that many rows are unlike the labelled sample, if that changes their weights."""
+    if n_unlike > MAX_UNLIKE * n_rows and not model.gate_.is_constant:
+        note(
+            f"{n_unlike:,} of {n_rows:,} rows are unlike the labelled sample: their weights are "
+            "close to the global weights."
+        )
+
+
+def note_support(model: Model, X: pa.Table) -> None:
+    """Print a warning if many rows are unlike the labelled sample."""
+    _, support = model.predict_weights(X, return_support=True)
+    note_unlike(model, count_unlike(support), X.num_rows)
+
+
+def read_rows(
+    model_file: Path, table: Path, text: TextFlags, trust: bool
+) -> tuple[Model, pa.Table, TableReader]:
+    """Load a model, and the columns of a table that it needs."""
+    model = open_model(model_file, trust=trust)
+    reader = open_table(table, text.options())
+    X = _read_some(reader, known_columns(model), required_columns(model, reader))
+    note_unfamiliar(count_unfamiliar(model, X), X.num_rows)
+    return model, X, reader
+
+
+def _read_some(reader: TableReader, known: Known, columns: Sequence[str]) -> pa.Table:
+    """Read columns of all rows, at least one."""
+    rows = reader.read(known, columns)
+    if rows.num_rows == 0:
+        raise InvalidInputError(f"{reader.name} has no rows; use a table with at least one.")
+    note_remarks(reader)
+    return rows
+
+
+@dataclass(frozen=True)
+class LabelFlags(OptionGroup):
+    """Options of the commands that evaluate a model on labelled rows."""
+
+    target: Annotated[str | None, option("COLUMN", "The target; default: as in the fit.")] = None
+    group: Annotated[
+        str | None, option("COLUMN", "The group of each row; default: as in the fit.")
+    ] = None
+    control: Annotated[bool, Option(help="Whether to fit the control, which takes longest.")] = True
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Labelled rows of a file, for a model.
+
+    Attributes
+    ----------
+    X : the columns that the model needs
+    y : (n,) the targets
+    rows : (n,) the index of each row in the file
+    weight, groups : (n,) or None
+    """
+
+    model: Model
+    reader: TableReader
+    X: pa.Table
+    y: AnyArray
+    rows: Rows
+    weight: AnyArray | None
+    groups: AnyArray | None
+
+    def examine(self, function: Callable[..., Result], *, control: bool, seed: int) -> Result:
+        """Call a function of `localma.inspection` on these rows; errors name rows of the file."""
+        with naming_rows(self.reader, self.rows):
+            result = function(
+                self.model,
+                self.X,
+                self.y,
+                sample_weight=self.weight,
+                groups=self.groups,
+                control=control,
+                random_state=seed,
+            )
+        note_support(self.model, self.X)
+        return result
+
+
+def read_labelled(
+    model_file: Path, table: Path, labels: LabelFlags, text: TextFlags, trust: bool
+) -> LabelledRows:
+    """Load a model and the labelled rows of a table."""
+    model = open_model(model_file, trust=trust)
+    reader = open_table(table, text.options())
+    target = labels.target or model.notes_.get("target")
+    if target is None:
+        raise WrongCallError("--target: the model file does not name the target; add --target.")
+    check_column("target", target, reader.names, reader.name)
+    check_unique(reader, "--target", target)
+    columns = required_columns(model, reader)
+    weight = _weight_column(model, reader)
+    group = _group_column(model, reader, labels.group)
+    wanted = [name for name in (*columns, target, weight, group) if name is not None]
+    table_rows = _read_some(reader, known_columns(model, target, group), wanted)
+    sample, rows = labelled_rows(table_rows, target)
+    _check_target(model, sample[target], target, reader)
+    X = sample.select(columns)
+    note_unfamiliar(count_unfamiliar(model, X), X.num_rows)
+    weights = groups = None
+    if weight is not None:
+        weights = check_weights(sample[weight], weight)
+    if group is not None:
+        groups = _groups(sample[group], group)
+    return LabelledRows(model, reader, X, sample[target].to_numpy(), rows, weights, groups)
+
+
+def _check_target(model: Model, target: pa.ChunkedArray, name: str, reader: TableReader) -> None:
+    """Refuse text instead of numbers, and classes that the model does not have."""
+    if isinstance(model, LocalMARegressor):
+        if target.to_numpy().dtype.kind not in "biuf":
+            raise InvalidInputError(
+                f"The target {name!r} must hold numbers, as when the model was fitted; in "
+                f"{reader.name} it has the type {target.type}."
+            )
+        return
+    classes = {str(label) for label in model.classes_.tolist()}
+    unknown = [label for label in target.unique().to_pylist() if str(label) not in classes]
+    if unknown:
+        raise InvalidInputError(
+            f"The target {name!r} of {reader.name} holds {unknown[0]!r}, which is not one of the "
+            f"model's classes {', '.join(sorted(classes))}. Leave those rows out, or fit again."
+        )
+
+
+def _weight_column(model: Model, reader: TableReader) -> str | None:
+    """Name the column of weights, if the model was fitted with one."""
+    weight: str | None = model.notes_.get("weight")
+    if weight is not None and weight not in reader.names:
+        raise InvalidInputError(
+            f"The model was fitted with the row weights in the column {weight!r}, and is evaluated "
+            f"with them. {reader.name} has no such column; add it."
+        )
+    return weight
+
+
+def _group_column(model: Model, reader: TableReader, requested: str | None) -> str | None:
+    """Name the column of groups: the requested one, or that of the fit if the table has it."""
+    if requested is not None:
+        check_column("group", requested, reader.names, reader.name)
+    fitted: str | None = model.notes_.get("group")
+    if requested is None and fitted is not None and fitted not in reader.names:
+        note(
+            f"The model was fitted with groups, and this table has no column {fitted!r}: standard "
+            "errors treat its rows as independent. Use --group to name another column."
+        )
+        return None
+    return requested or fitted
+
+
+def _groups(column: pa.ChunkedArray, name: str) -> AnyArray:
+    if column.null_count:
+        raise InvalidInputError(
+            f"Every row must belong to a group; {column.null_count} rows have no value in "
+            f"{name!r}. Fill it in, or use --group to name another column."
+        )
+    groups: AnyArray = column.to_numpy()
+    return groups

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from localma.gates.base import Gate, Job
+from localma.gates.deep.image import Augmentation, ImageGate
+from localma.gates.deep.text import TextGate
+from localma.gates.deep.torch_ import TorchGate
 from localma.gates.equal import EqualGate
 from localma.gates.global_ import GlobalGate
-from localma.gates.image import ImageGate
 from localma.gates.labelled import Labelled
 from localma.gates.mlp import MLPGate
-from localma.gates.module import TorchGate
 from localma.gates.shrunk import ShrunkGate
-from localma.gates.text import TextGate
 from localma.gates.theory import theorem_architecture
 
 GATE_CLASSES: dict[str, type[Gate]] = {
@@ -21,6 +21,7 @@ GATE_CLASSES: dict[str, type[Gate]] = {
 
 __all__ = [
     "GATE_CLASSES",
+    "Augmentation",
     "EqualGate",
     "Gate",
     "GlobalGate",

@@ -1,47 +1,95 @@
-"""Mean losses of candidates, equal, global and local weights and a control, paired by row."""
+"""Mean losses of the candidates and of equal, global and local weights, compared by row."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from localma._types import Array
 from localma.checks.cautions import Caution, warn
 from localma.checks.fit import LEAST_ROWS, worse_than_constant
 from localma.checks.training_rows import Gap, SampleLosses, caution_of_gaps, find_gaps
 from localma.equations import global_average, row_losses
 from localma.errors import InvalidInputError
 from localma.evidence import BaselineGap, baseline_gap, negligible
-from localma.inspection.control import Control, ControlNote, fit_control
-from localma.inspection.drawing import (
-    KIND_COLOURS,
-    KIND_MARKERS,
-    name_text,
-    new_axes,
-    say_above,
-    two_errors,
-)
-from localma.inspection.metrics import CLASSIFICATION, REGRESSION, Difference, Measure, Measured
-from localma.inspection.observed import Model, Observed, observe
-from localma.inspection.record import Columns, Display, Record
-from localma.wording import readable
+from localma.inspection import display
+from localma.inspection.control import Control, NoControlError, fit_control
+from localma.inspection.display import Columns, Display, Label, Record
+from localma.inspection.observed import Difference, Measured, Model, Observed, Predictions, observe
+from localma.losses import cross_entropy
+from localma.wording import decimals_of, fixed, mean_loss, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Array = NDArray[np.floating]
 Kind: TypeAlias = Literal["candidate", "equal", "global", "local", "control"]
+Measure: TypeAlias = Callable[[Array, Array, Array], tuple[float, Array]]
+"""(targets, predictions, weight of each row) -> value, and the influence of each row on it.
+
+Targets and predictions have shape (n, K); the targets of classes are indicators. The standard error
+of a measure is that of the mean influence.
+"""
 
 MOST_DRAWN = 15
 CANDIDATE_COLOUR, CANDIDATE_MARKER = "0.35", "x"
 
 
+def _mean_of(of_rows: Callable[[Array, Array], Array]) -> Measure:
+    """Make the measure that is the mean of a value of each row."""
+
+    def measure(y: Array, f: Array, weight: Array) -> tuple[float, Array]:
+        values = of_rows(y, f)
+        return float(weight @ values / weight.sum()), values
+
+    return measure
+
+
+mean_square = _mean_of(lambda y, f: ((y - f) ** 2).mean(axis=1))
+"""Mean squared error, which is the Brier score if y is the indicator of the class."""
+
+
+def _log_loss(y: Array, p: Array) -> Array:
+    of_observed = (y * p).sum(axis=1)
+    return cross_entropy().value(np.ones_like(of_observed), of_observed)
+
+
+def _rmse(y: Array, f: Array, weight: Array) -> tuple[float, Array]:
+    mean, squares = mean_square(y, f, weight)
+    root = float(np.sqrt(mean))
+    return root, squares / (2 * root or 1.0)
+
+
+def _r2(y: Array, f: Array, weight: Array) -> tuple[float, Array]:
+    """``1 - mean (y - f)^2 / var(y)``, the mean over outputs; NaN for constant y."""
+    share = weight / weight.sum()
+    spread, misses = (y - share @ y) ** 2, (y - f) ** 2
+    variance = share @ spread
+    if not (variance > 0).all():
+        return float("nan"), np.full(len(y), np.nan)
+    unexplained = share @ misses / variance
+    influence = (unexplained * spread - misses) / variance
+    return float(1 - unexplained.mean()), influence.mean(axis=1)
+
+
+REGRESSION: dict[str, Measure] = {
+    "rmse": _rmse,
+    "mae": _mean_of(lambda y, f: np.abs(y - f).mean(axis=1)),
+    "r2": _r2,
+}
+CLASSIFICATION: dict[str, Measure] = {
+    "accuracy": _mean_of(lambda y, p: (y.argmax(axis=1) == p.argmax(axis=1)).astype(np.float64)),
+    "log_loss": _mean_of(_log_loss),
+    "brier": mean_square,
+}
+
+
 @dataclass(frozen=True)
-class RowLosses:
-    """What an entry predicts, and its loss in each row.
+class Method:
+    """A method that is compared: its predictions, and its loss in each row.
 
     mixture : (n,) or (n, K); losses : (n,).
     """
@@ -66,6 +114,21 @@ class Entry(Record):
     metrics: dict[str, Measured]
     to_best: Difference
     to_model: Difference
+
+
+@dataclass(frozen=True)
+class ControlNote(Record):
+    """The control in words.
+
+    name : the name of its entry, or None without a control; constants : the predictions
+    that replaced the candidates; n_fitted : number of rows that each gate was fitted on.
+    """
+
+    name: str | None
+    constants: list[Label]
+    n_rows: int
+    n_fitted: int
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -103,16 +166,24 @@ class ComparisonDisplay(Display):
     ----------
     loss : name of the loss
     metrics : names of the other measures: rmse, mae, r2 or accuracy, log_loss, brier
-    n_rows, n_groups : n_groups is None if rows have no groups
+    n_rows, n_groups : n_groups is None without groups
     best, best_candidate : positions in `entries`
     entries : M candidates, then equal, global and local weights and the control, if there is one
-    control : is the gate a predictor in disguise?
+    control : whether the gate could predict the target without the candidates
     gaps : candidates that are clearly worse here than on the labelled sample
     mean_support : None if the weights are constant
-    constant : None with less than 10 rows
+    constant : None with fewer than 10 rows
     cautions : reasons to doubt the model
     claim, sentence : the result in words, without and with the cautions
-    ax_, figure_ : of the plot
+    ax_, figure_ : set by `plot`
+
+    Examples
+    --------
+    >>> from localma import LocalMARegressor
+    >>> X = np.linspace(0, 1, 20)[:, None]
+    >>> model = LocalMARegressor({"a": lambda X: X[:, 0]}, gate="global").fit(X, X[:, 0] ** 2)
+    >>> print(evaluate(model, X, X[:, 0] ** 2, control=False).claim)
+    Mean squared error with this model: 0.0317 ± 0.0055. This is not clearly different from a.
     """
 
     loss: str
@@ -138,24 +209,17 @@ class ComparisonDisplay(Display):
         y: ArrayLike,
         *,
         sample_weight: ArrayLike | None = None,
-        predictions: Any = None,
+        predictions: Predictions = None,
         groups: ArrayLike | None = None,
         control: bool = True,
         ax: Axes | None = None,
         random_state: int = 0,
     ) -> ComparisonDisplay:
-        """Compare a model with its candidates, and draw it."""
-        compared = evaluate(
-            model,
-            X,
-            y,
-            sample_weight=sample_weight,
-            predictions=predictions,
-            groups=groups,
-            control=control,
-            random_state=random_state,
+        """Compare a model with its candidates, and draw the result."""
+        rows = observe(
+            model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups
         )
-        return compared.plot(ax=ax)
+        return compare(rows, control=control, random_state=random_state).plot(ax=ax)
 
     @property
     def model(self) -> Entry:
@@ -163,12 +227,26 @@ class ComparisonDisplay(Display):
         return next(entry for entry in self.entries if entry.kind == "local")
 
     @property
+    def rivals(self) -> list[tuple[str, Entry]]:
+        """The best candidate and the global weights, with their names in a sentence."""
+        return _rivals(self.entries, self.best_candidate)
+
+    @property
     def is_doubtful(self) -> bool:
         """Whether there are cautions, or a constant is as good as the model."""
         return bool(self.cautions) or (self.constant is not None and self.constant.is_idle)
 
+    def ranked(self, n_candidates: int) -> list[Entry]:
+        """Return the entries by loss, with at most this many candidates."""
+        ordered = sorted(
+            self.entries, key=lambda entry: (entry.loss.value is None, entry.loss.value or 0.0)
+        )
+        candidates = [entry for entry in ordered if entry.kind == "candidate"]
+        hidden = {id(entry) for entry in candidates[n_candidates:]}
+        return [entry for entry in ordered if id(entry) not in hidden]
+
     def columns(self) -> Columns:
-        """A row per entry: its loss, the difference to the best, and the metrics."""
+        """Return a row per entry: its loss, the difference to the best, and the metrics."""
         table: Columns = {
             "name": [entry.name for entry in self.entries],
             self.loss: [entry.loss.value for entry in self.entries],
@@ -181,47 +259,36 @@ class ComparisonDisplay(Display):
         return table
 
     def notes(self) -> list[str]:
-        """The result in words, then the control."""
+        """Return the result in words, then the control."""
         return [self.sentence, self.control.sentence]
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw the losses, best first; of many candidates the best fifteen."""
-        entries = self._best_entries()
-        is_new = ax is None
-        if ax is None:
-            ax = new_axes(6.8, 1.3 + 0.3 * len(entries))
-        self._draw_on(ax)
+        """Draw the losses, best first, with at most fifteen candidates."""
+        entries = self.ranked(MOST_DRAWN)
+        ax = self._start_plot(ax, 6.8, 1.3 + 0.3 * len(entries))
         for row, entry in enumerate(entries):
-            colour = KIND_COLOURS.get(entry.kind, CANDIDATE_COLOUR)
             ax.errorbar(
                 entry.loss.value or 0.0,
                 row,
-                xerr=two_errors(entry.loss.standard_error),
-                color=colour,
-                marker=KIND_MARKERS.get(entry.kind, CANDIDATE_MARKER),
+                xerr=display.two_errors([entry.loss.standard_error]),
+                color=display.KIND_COLOURS.get(entry.kind, CANDIDATE_COLOUR),
+                marker=display.KIND_MARKERS.get(entry.kind, CANDIDATE_MARKER),
                 markersize=7,
                 capsize=3,
             )
-        ax.axvline(self.model.loss.value or 0.0, color=KIND_COLOURS["local"], ls=":", linewidth=1)
-        ax.set_yticks(range(len(entries)), [name_text(entry.name) for entry in entries])
-        for label, entry in zip(ax.get_yticklabels(), entries, strict=True):
-            label.set_fontweight("bold" if entry.kind == "local" else "normal")
-        ax.set_ylim(len(entries) - 0.5, -0.5)
-        ax.set_xlabel(f"{self.loss}, with two standard errors")
+        ax.axvline(
+            self.model.loss.value or 0.0, color=display.KIND_COLOURS["local"], ls=":", linewidth=1
+        )
+        self._label_rows([display.name_text(entry.name) for entry in entries])
+        ax.get_yticklabels()[entries.index(self.model)].set_fontweight("bold")
+        ax.set_xlabel(f"{mean_loss(self.loss)}, with two standard errors")
         ax.grid(axis="y", color="0.92")
         ax.set_axisbelow(True)
         title = self.sentence
         if len(entries) < len(self.entries):
             title += f" {len(self.entries) - len(entries)} worse candidates are not shown."
-        say_above(ax, title, own=is_new)
+        self._set_title(title)
         return self
-
-    def _best_entries(self) -> list[Entry]:
-        """Entries by loss, without the worst of many candidates."""
-        ordered = sorted(self.entries, key=lambda entry: entry.loss.value or 0.0)
-        candidates = [entry for entry in ordered if entry.kind == "candidate"]
-        hidden = candidates[MOST_DRAWN:]
-        return [entry for entry in ordered if entry not in hidden]
 
 
 def evaluate(
@@ -230,7 +297,7 @@ def evaluate(
     y: ArrayLike,
     *,
     sample_weight: ArrayLike | None = None,
-    predictions: Any = None,
+    predictions: Predictions = None,
     groups: ArrayLike | None = None,
     control: bool = True,
     random_state: int = 0,
@@ -239,14 +306,20 @@ def evaluate(
 
     Parameters
     ----------
-    model : fitted
-    X, y : n labelled rows that the model was not fitted on
-    sample_weight : (n,), optional
-    predictions : the candidates' predictions for X, if they are not to be run here
-    groups : (n,) the group of each row, such as a patient, optional; standard errors are then
-        between groups, since rows of one group depend on each other
-    control : whether to cross-fit a gate over constants, too
-    random_state : of the control
+    model : LocalMARegressor or LocalMAClassifier
+        A fitted model.
+    X, y : table or array, and array of shape (n,) or (n, K)
+        Labelled rows that the model was not fitted on.
+    sample_weight : array of shape (n,), optional
+    predictions : dict or array, optional
+        The candidates' predictions for X. By default the candidates are run.
+    groups : array of shape (n,), optional
+        The group of each row, such as a patient. Standard errors are then between groups, since
+        rows of one group depend on each other.
+    control : bool, default=True
+        Whether to also cross-fit a gate over constants.
+    random_state : int, default=0
+        Seed of the control.
 
     Returns
     -------
@@ -264,240 +337,298 @@ def evaluate(
     >>> compared.best
     4
     """
-    seen = observe(model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups)
-    return compare(seen, control=control, random_state=random_state)
+    rows = observe(model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups)
+    return compare(rows, control=control, random_state=random_state)
 
 
-def compare(seen: Observed, *, control: bool = True, random_state: int = 0) -> ComparisonDisplay:
-    """Compare over observed rows; see `evaluate`."""
-    if seen.y is None:
-        raise InvalidInputError("A comparison needs the targets of its rows; y is None.")
-    everybody = make_entries(seen)
-    risks = [_risk(seen, entry) for entry in everybody]
-    best = int(np.argmin(risks))
-    best_candidate = int(np.argmin(risks[: len(seen.names)]))
-    fitted: Control | str = "it was not asked for"
-    if control:
-        fitted = fit_control(seen, random_state)
-    if isinstance(fitted, Control):
-        everybody.append(_control_entry(seen, fitted))
-    model = _model(everybody)
-    entries = [_entry(seen, entry, everybody[best], model) for entry in everybody]
-    gap = _beside_constant(seen, model.losses)
-    # If a constant is better, the targets here are wrong, which explains the losses of all.
-    gaps = [] if gap is not None and gap.is_worse else _find_gaps(seen, everybody)
-    cautions = [*_cautions(seen, gap), *caution_of_gaps(gaps)]
-    warn(caution for caution in cautions if caution not in seen.model.cautions_)
-    claim = _claim(seen, everybody, best_candidate, gap)
+def compare(
+    observed: Observed, *, control: bool = True, random_state: int = 0
+) -> ComparisonDisplay:
+    """Compare a model with its candidates over observed rows.
+
+    Parameters
+    ----------
+    observed : Observed
+        A fitted model with labelled rows, from `observe`.
+    control, random_state : see `evaluate`
+
+    Returns
+    -------
+    ComparisonDisplay
+
+    Examples
+    --------
+    >>> from localma import LocalMARegressor
+    >>> X = np.linspace(0, 1, 20)[:, None]
+    >>> model = LocalMARegressor({"a": lambda X: X[:, 0]}, gate="equal").fit(X, X[:, 0] ** 2)
+    >>> compare(observe(model, X, X[:, 0] ** 2), control=False).model.name
+    'this model'
+    """
+    if observed.y is None:
+        raise InvalidInputError("A comparison needs the targets of its rows; y is None. Pass y.")
+    methods = make_methods(observed)
+    risks = [observed.mean_and_error(method.losses)[0] for method in methods]
+    best, best_candidate = int(np.argmin(risks)), int(np.argmin(risks[: len(observed.names)]))
+    model = methods[-1]
+    fitted, reason = _try_control(observed, control, random_state)
+    if fitted is not None:
+        methods.append(_control_method(observed, fitted))
+    entries = [_entry(observed, method, methods[best], model) for method in methods]
+    gap = _constant_gap(observed, model.losses)
+    gaps = []
+    if gap is None or not gap.is_worse:  # otherwise wrong targets explain the losses
+        gaps = _find_gaps(observed, methods)
+    cautions = [*_cautions(observed, gap), *caution_of_gaps(gaps)]
+    warn(each for each in cautions if each not in observed.model.cautions_)
+    claim = _claim(observed, entries, best_candidate, gap)
     return ComparisonDisplay(
-        loss=seen.model.loss_.name,
-        metrics=list(_measures(seen)),
-        n_rows=len(seen),
-        n_groups=seen.n_groups,
+        loss=observed.model.loss_.name,
+        metrics=list(_measures(observed)),
+        n_rows=len(observed),
+        n_groups=observed.n_groups,
         best=best,
         best_candidate=best_candidate,
         entries=entries,
-        control=_about_control(fitted, entries),
-        gaps=[_about_gap(each) for each in gaps],
-        mean_support=_mean_support(seen),
-        constant=_about_constant(seen, gap),
+        control=_control_note(fitted, reason, entries),
+        gaps=[
+            LossGap(
+                each.name, Measured(*each.sample), Measured(*each.here), each.is_apart, str(each)
+            )
+            for each in gaps
+        ],
+        mean_support=_mean_support(observed),
+        constant=_constant_entry(observed, gap),
         cautions=cautions,
         claim=claim,
         sentence=" ".join([*(caution.sentence for caution in cautions), claim]),
     )
 
 
-def _beside_constant(seen: Observed, losses: Array) -> BaselineGap | None:
-    """The model beside the best constant of the labelled sample; None if it is not known."""
-    constant = seen.model.constant_prediction_
-    if constant is None or np.count_nonzero(seen.sample_weight) < LEAST_ROWS:
-        return None
-    return baseline_gap(
-        seen.baseline.losses(constant), losses, seen.sample_weight, groups=seen.groups
+def make_methods(observed: Observed) -> list[Method]:
+    """List the M candidates, then equal, global and local weights."""
+    M = len(observed.names)
+    methods = [
+        Method("candidate", name, observed.predictions[:, m], observed.losses_of(m))
+        for m, name in enumerate(observed.names)
+    ]
+    constant: dict[Kind, Array] = {
+        "equal": np.full(M, 1.0 / M),
+        "global": observed.model.global_weights_,
+    }
+    for kind, weights in constant.items():
+        mixture = global_average(weights, observed.predictions)
+        methods.append(Method(kind, f"{kind} weights", mixture, observed.losses(weights)))
+    losses = observed.losses(observed.weights)
+    return [*methods, Method("local", name_of_model(observed), observed.mixture, losses)]
+
+
+def name_of_model(observed: Observed) -> str:
+    """Return the name of the model in a comparison; its gate may be constant."""
+    if observed.model.gate_.is_constant:
+        return "this model"
+    return "local weights"
+
+
+def _entry(observed: Observed, method: Method, best: Method, model: Method) -> Entry:
+    return Entry(
+        kind=method.kind,
+        name=method.name,
+        loss=Measured(*observed.mean_and_error(method.losses)),
+        metrics={
+            name: _measured(observed, measure, method.mixture)
+            for name, measure in _measures(observed).items()
+        },
+        to_best=_difference(observed, method, best),
+        to_model=_difference(observed, method, model),
     )
 
 
-def _cautions(seen: Observed, gap: BaselineGap | None) -> list[Caution]:
-    """Reasons to doubt the model that these rows give, then those that the fit found."""
-    new = []
-    if gap is not None:
-        where = f"these {len(seen):,} rows"
-        new = worse_than_constant(gap, seen.baseline, seen.outputs, seen.names, where)
-    kinds = {caution.kind for caution in new}
-    return [*new, *(c for c in seen.model.cautions_ if c.kind not in kinds)]
+def _measures(observed: Observed) -> Mapping[str, Measure]:
+    if observed.is_classification:
+        return CLASSIFICATION
+    return REGRESSION
 
 
-def _about_constant(seen: Observed, gap: BaselineGap | None) -> ConstantEntry | None:
-    constant = seen.model.constant_prediction_
+def _measured(observed: Observed, measure: Measure, mixture: Array) -> Measured:
+    """Apply a measure, and compute its standard error."""
+    targets = observed.targets
+    if observed.is_classification:
+        targets = observed.class_indicator
+    value, influence = measure(targets, mixture.reshape(len(mixture), -1), observed.sample_weight)
+    return Measured(value, observed.mean_and_error(influence)[1])
+
+
+def _difference(observed: Observed, method: Method, reference: Method) -> Difference:
+    """Compare the losses of two methods, paired by row."""
+    pair = observed.mean_and_error(method.losses - reference.losses)
+    return _as_difference(*pair, observed.mean_and_error(reference.losses)[0])
+
+
+def _as_difference(value: float, error: float, risk: float) -> Difference:
+    return Difference(value, error, is_clear=abs(value) > max(2 * error, negligible(risk)))
+
+
+def _constant_gap(observed: Observed, losses: Array) -> BaselineGap | None:
+    """Compare the model with the best constant of the labelled sample; None if it is unknown."""
+    constant = observed.model.constant_prediction_
+    if constant is None or np.count_nonzero(observed.sample_weight) < LEAST_ROWS:
+        return None
+    of_constant = observed.baseline.losses(constant)
+    return baseline_gap(of_constant, losses, observed.sample_weight, groups=observed.groups)
+
+
+def _constant_entry(observed: Observed, gap: BaselineGap | None) -> ConstantEntry | None:
+    constant = observed.model.constant_prediction_
     if gap is None or constant is None:
         return None
     return ConstantEntry(
-        name=seen.baseline.name,
+        name=observed.baseline.name,
         prediction=constant.tolist(),
-        loss=Measured.of(_mean(seen, seen.baseline.losses(constant))),
-        to_model=_difference((gap.value, gap.standard_error), gap.risk),
+        loss=Measured(*observed.mean_and_error(observed.baseline.losses(constant))),
+        to_model=_as_difference(gap.value, gap.standard_error, gap.risk),
         is_idle=gap.is_idle,
         is_worse=gap.is_worse,
     )
 
 
-def _claim(
-    seen: Observed, entries: list[RowLosses], best_candidate: int, gap: BaselineGap | None
-) -> str:
-    """What the model is worth; nothing if a constant does as well."""
-    if gap is None or not gap.is_idle:
-        return " ".join([_sentence(seen, entries, best_candidate), *_support_in_words(seen)])
-    if gap.is_worse:
-        return "No gain is claimed."
-    return (
-        f"The model is not better than a constant: its mean loss ({seen.model.loss_.name}) is "
-        f"{readable(gap.risk)}, and that of {seen.baseline.name} of the labelled sample is "
-        f"{readable(gap.baseline_risk)}. No gain is claimed."
-    )
+def _cautions(observed: Observed, gap: BaselineGap | None) -> list[Caution]:
+    """Collect the reasons to doubt the model: those of these rows, then those of the fit."""
+    new = []
+    if gap is not None:
+        where = f"these {len(observed):,} rows"
+        new = worse_than_constant(gap, observed.baseline, observed.outputs, observed.names, where)
+    kinds = {caution.kind for caution in new}
+    return [*new, *(c for c in observed.model.cautions_ if c.kind not in kinds)]
 
 
-def _find_gaps(seen: Observed, entries: list[RowLosses]) -> list[Gap]:
-    """Candidates whose loss here is larger than on the labelled sample, beyond chance."""
-    sample = seen.model.sample_losses_
+def _find_gaps(observed: Observed, methods: Sequence[Method]) -> list[Gap]:
+    """Find candidates whose loss here is larger than on the labelled sample, beyond chance."""
+    sample = observed.model.sample_losses_
     if sample is None:
         return []
-    losses = np.array([entry.losses for entry in entries if entry.kind == "candidate"])
-    return find_gaps(seen.names, sample, SampleLosses.of(losses, seen.sample_weight, seen.groups))
+    losses = np.array([method.losses for method in methods if method.kind == "candidate"])
+    of_rows = SampleLosses.of(losses, observed.sample_weight, observed.groups)
+    return find_gaps(observed.names, sample, of_rows)
 
 
-def _about_gap(gap: Gap) -> LossGap:
-    return LossGap(gap.name, Measured.of(gap.sample), Measured.of(gap.here), gap.is_apart, str(gap))
-
-
-def _mean_support(seen: Observed) -> float | None:
-    """Mean support of the rows; None if no local part could fade."""
-    if not seen.model.gate_.fades:
+def _mean_support(observed: Observed) -> float | None:
+    """Return the mean support of the rows; None if the gate has no local weights."""
+    if not observed.model.gate_.fades:
         return None
-    return float(seen.mean(seen.support))
+    return float(observed.mean(observed.support))
 
 
-def _support_in_words(seen: Observed) -> list[str]:
-    support = _mean_support(seen)
-    return [] if support is None else [f"Mean support of the rows: {support:.2f}."]
+def _claim(
+    observed: Observed, entries: Sequence[Entry], best_candidate: int, gap: BaselineGap | None
+) -> str:
+    """State how good the model is; claim nothing if a constant is as good."""
+    if gap is not None and gap.is_worse:
+        return "No gain is claimed."
+    if gap is not None and gap.is_idle:
+        return (
+            f"The model is not better than a constant: its mean loss ({observed.model.loss_.name}) "
+            f"is {readable(gap.risk)}, and that of {observed.baseline.name} of the labelled sample "
+            f"is {readable(gap.baseline_risk)}. No gain is claimed."
+        )
+    support = _mean_support(observed)
+    sentence = _sentence(observed, entries, best_candidate)
+    if support is None:
+        return sentence
+    return f"{sentence} Mean support of the rows: {fixed(support, 2)}."
 
 
-def make_entries(seen: Observed) -> list[RowLosses]:
-    """Everybody but the control: M candidates, then equal, global and local weights."""
-    M = len(seen.names)
-    entries = [
-        RowLosses("candidate", name, seen.predictions[:, m], seen.losses_of(m))
-        for m, name in enumerate(seen.names)
-    ]
-    constant_weights: list[tuple[Kind, Array]] = [
-        ("equal", np.full(M, 1.0 / M)),
-        ("global", seen.model.global_weights_),
-    ]
-    for kind, weights in constant_weights:
-        mixture = global_average(weights, seen.predictions)
-        losses = seen.losses(weights)
-        entries.append(RowLosses(kind, f"{kind} weights", mixture, losses))
-    losses = seen.losses(seen.weights)
-    return [*entries, RowLosses("local", name_of_model(seen), seen.mixture, losses)]
-
-
-def name_of_model(seen: Observed) -> str:
-    """What the model is called beside the others: its gate may not be a local one."""
-    return "this model" if seen.model.gate_.is_constant else "local weights"
-
-
-def difference(seen: Observed, entry: RowLosses, other: RowLosses) -> tuple[float, float]:
-    """Loss of an entry minus that of another, with its standard error."""
-    return _mean(seen, entry.losses - other.losses)
-
-
-def _mean(seen: Observed, values: Array) -> tuple[float, float]:
-    return seen.mean_and_error(values, np.arange(len(seen)))
-
-
-def _model(entries: list[RowLosses]) -> RowLosses:
-    return next(entry for entry in entries if entry.kind == "local")
-
-
-def _entry(seen: Observed, entry: RowLosses, best: RowLosses, model: RowLosses) -> Entry:
-    weight, groups, targets = seen.sample_weight, seen.groups, _plain_targets(seen)
-    mixture = entry.mixture if entry.mixture.ndim == 2 else entry.mixture[:, np.newaxis]
-    return Entry(
-        kind=entry.kind,
-        name=entry.name,
-        loss=Measured.of(_mean(seen, entry.losses)),
-        metrics={
-            name: Measured.of(measure(targets, mixture, weight, groups))
-            for name, measure in _measures(seen).items()
-        },
-        to_best=_difference(difference(seen, entry, best), _risk(seen, best)),
-        to_model=_difference(difference(seen, entry, model), _risk(seen, model)),
-    )
-
-
-def _risk(seen: Observed, entry: RowLosses) -> float:
-    return _mean(seen, entry.losses)[0]
-
-
-def _difference(pair: tuple[float, float], risk: float) -> Difference:
-    return Difference(*pair, is_clear=_is_clear(*pair, risk))
-
-
-def _is_clear(value: float, error: float, risk: float) -> bool:
-    """Whether a difference is more than chance, and more than 0.1 % of the risk."""
-    return bool(abs(value) > max(2 * error, negligible(risk)))
-
-
-def _measures(seen: Observed) -> Mapping[str, Measure]:
-    return CLASSIFICATION if seen.is_classification else REGRESSION
-
-
-def _plain_targets(seen: Observed) -> Array:
-    """Targets of the plain measures: (n, K), the indicator of the class for classification."""
-    if seen.is_classification:
-        return np.eye(len(seen.model.classes_))[seen.observed_classes]
-    return seen.targets
-
-
-def _control_entry(seen: Observed, control: Control) -> RowLosses:
-    mixture = observed = control.mixture
-    if seen.is_classification and seen.model.loss_.name == "cross_entropy":
-        observed = np.take_along_axis(mixture, seen.observed_classes[:, np.newaxis], axis=1)
-    losses = row_losses(seen.model.loss_, seen.targets, observed)
-    return RowLosses("control", "control: constants", mixture, losses)
-
-
-def _about_control(control: Control | str, entries: list[Entry]) -> ControlNote:
-    if isinstance(control, str):
-        return ControlNote.without(control)
-    last = entries[-1]
+def _sentence(observed: Observed, entries: Sequence[Entry], best_candidate: int) -> str:
+    """Compare the model with the best candidate and the global weights, in words."""
     model = next(entry for entry in entries if entry.kind == "local")
-    return ControlNote.of(control, last.name, (last.loss, model.loss), last.to_model)
+    rivals = _rivals(entries, best_candidate)
+    if observed.model.gate_.is_global:
+        rivals = rivals[:1]
+    title = mean_loss(observed.model.loss_.name, "Mean")
+    return f"{title} with {model.name}: {model.loss}. This is {_compared(rivals)}."
 
 
-def _sentence(seen: Observed, entries: list[RowLosses], best_candidate: int) -> str:
-    """The model compared with the best candidate and the global weights, in words."""
-    model = _model(entries)
-    risk, error = _mean(seen, model.losses)
-    candidate = entries[best_candidate]
-    against = [f"the best candidate ({candidate.name})" if len(seen.names) > 1 else candidate.name]
-    others = [candidate]
-    if not seen.model.gate_.is_global:
-        against.append("global weights")
-        others.append(next(entry for entry in entries if entry.kind == "global"))
-    compared = [
-        _in_words(difference(seen, model, other), name, _risk(seen, other))
-        for other, name in zip(others, against, strict=True)
-    ]
-    size = f"{readable(risk)}" if np.isnan(error) else f"{readable(risk)} ± {readable(error, 2)}"
-    return f"The {seen.model.loss_.name} of {model.name} is {size}: {' and '.join(compared)}."
+def _rivals(entries: Sequence[Entry], best_candidate: int) -> list[tuple[str, Entry]]:
+    """The best candidate and the global weights, with their names in a sentence."""
+    best = entries[best_candidate]
+    name = f"the best candidate ({best.name})"
+    if sum(entry.kind == "candidate" for entry in entries) == 1:
+        name = best.name
+    return [(name, best), *((entry.name, entry) for entry in entries if entry.kind == "global")]
 
 
-def _in_words(pair: tuple[float, float], name: str, risk: float) -> str:
-    value, error = pair
-    if np.isnan(error):
-        return f"{value:+.3g} beside {name}, how surely is unknown"
-    if not _is_clear(value, error, risk):
-        return f"not clearly different from {name}"
-    return (
-        f"{readable(abs(value))} ± {readable(error, 2)} {'below' if value < 0 else 'above'} {name}"
+def _compared(rivals: Sequence[tuple[str, Entry]]) -> str:
+    """Compare the loss of the model with those of other entries, in words."""
+    phrases, unclear = [], []
+    for name, entry in rivals:
+        gap = entry.to_model  # the loss of the entry minus that of the model
+        if gap.is_clear or (gap.value and gap.standard_error is None):
+            direction = "lower" if (gap.value or 0.0) > 0 else "higher"
+            phrases.append(f"{gap.size} {direction} than {name}")
+        else:
+            unclear.append(name)
+    if unclear:
+        phrases.append(f"not clearly different from {' or '.join(unclear)}")
+    is_unknown = any(entry.to_model.standard_error is None for _, entry in rivals)
+    return f"{' and '.join(phrases)}{', with unknown precision' * is_unknown}"
+
+
+def _try_control(
+    observed: Observed, requested: bool, random_state: int
+) -> tuple[Control | None, str]:
+    """Fit the control; or None, and the reason why there is none."""
+    if not requested:
+        return None, "it was not requested"
+    try:
+        return fit_control(observed, random_state), ""
+    except NoControlError as error:
+        return None, str(error)
+
+
+def _control_method(observed: Observed, control: Control) -> Method:
+    predictions = control.mixture
+    if observed.is_cross_entropy:
+        classes = observed.observed_classes[:, np.newaxis]
+        predictions = np.take_along_axis(predictions, classes, axis=1)
+    losses = row_losses(observed.model.loss_, observed.targets, predictions)
+    return Method("control", "control: constants", control.mixture, losses)
+
+
+def _control_note(control: Control | None, reason: str, entries: Sequence[Entry]) -> ControlNote:
+    """Compare the control, which is the last entry, with the model before it."""
+    if control is None:
+        return ControlNote(None, [], 0, 0, f"The control was not fitted: {reason}.")
+    model, entry = entries[-2:]
+    sentence = (
+        f"A gate of the same kind over {len(control.constants)} constants instead of the "
+        f"candidates, fitted on {control.n_fitted:,} of these rows, has a loss of "
+        f"{_against_control(entry.loss, model.loss, entry.to_model)}"
     )
+    n_rows = len(control.mixture)
+    return ControlNote(entry.name, control.constants, n_rows, control.n_fitted, sentence)
+
+
+def _against_control(control: Measured, model: Measured, gap: Difference) -> str:
+    """Write both losses, their difference, and its meaning.
+
+    All have the same decimals, and the difference is that of the rounded losses.
+    """
+    error, value = gap.standard_error or 0.0, gap.value or 0.0
+    decimals = decimals_of(error or value)
+    losses = [round(loss.value or 0.0, decimals) for loss in (control, model)]
+    numbers = (*losses, abs(losses[0] - losses[1]), error)
+    of_control, of_model, difference, of_difference = (
+        fixed(figure, decimals) for figure in numbers
+    )
+    text = f"{of_control}, the model {of_model}"
+    size = f"{difference} ± {of_difference}"
+    if not gap.is_clear:
+        return (
+            f"{text}. The difference, {size}, is not clear: the gate may predict the target by "
+            "itself, and a model trained on these inputs may do so better."
+        )
+    if value < 0:
+        return (
+            f"{text}. The control is {size} lower: the gate does better without the candidates, "
+            "so add a model trained on these inputs to the pool."
+        )
+    return f"{text}. The control is {size} higher: the candidates' predictions matter."

@@ -1,4 +1,4 @@
-"""Weight effects: the mean weight of each candidate along a feature, with its band."""
+"""Weight effects: the mean weight of each candidate along a feature."""
 
 from __future__ import annotations
 
@@ -8,43 +8,31 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from localma._optional import optional
+from localma._types import AnyArray, Array, Float64
 from localma.errors import unknown_name
-from localma.inspection.bins import Bins, make_bins
-from localma.inspection.columns import Feature, Kind
-from localma.inspection.drawing import (
-    COLOURS,
-    LINES,
-    MARKERS,
-    legend_below,
-    name_text,
-    nothing_to_draw,
-    place,
-)
+from localma.inspection import display
+from localma.inspection.display import Columns, ListDisplay, Record
+from localma.inspection.features import MILLISECONDS_PER_DAY, Bins, Feature, Kind, make_bins
 from localma.inspection.importance import importance
 from localma.inspection.observed import Model, Observed, observe
-from localma.inspection.record import Columns, Display, Record
-from localma.inspection.shown import Shown, most_trusted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 EFFECT_BINS = 12
-MILLISECONDS = 86_400_000
-"""Of a day."""
 
 Weights = list[list[float | None]]
-"""[C][B], of each candidate in each bin."""
+"""[C][B], the weight of each candidate in each bin."""
 
 
 @dataclass(frozen=True)
 class WeightEffect(Record):
     """Mean weights in B bins of one feature.
 
-    candidates : C names, the sum of n_others last; labels : B; centres : B means, None for
-    categories; low, high : the means of the rows' bands, None if the gate has none.
+    candidates : C names, with the sum of n_others last; labels : B; centres : B means, None for
+    categories; low, high : means of the bands of the rows, None if the gate has no bands.
     """
 
     feature: str
@@ -60,29 +48,24 @@ class WeightEffect(Record):
 
     @property
     def centred_bins(self) -> list[int]:
-        """Bins with a place on a line: not the categories, nor the missing values."""
+        """Bins with a position on a line: neither categories nor missing values."""
         return [b for b, centre in enumerate(self.centres or []) if centre is not None]
 
     def columns(self) -> Columns:
-        """A row per bin."""
-        table: Columns = {
-            self.feature: [str(label) for label in self.labels],
-            "rows": list(self.counts),
-        }
-        for name, weights in zip(self.candidates, self.weights, strict=True):
-            table[name] = list(weights)
-        return table
+        """Return a row per bin."""
+        table: Columns = {self.feature: [*self.labels], "rows": [*self.counts]}
+        return table | {n: [*w] for n, w in zip(self.candidates, self.weights, strict=True)}
 
 
 @dataclass(frozen=True)
-class WeightEffectDisplay(Display):
+class WeightEffectDisplay(ListDisplay[WeightEffect]):
     """Mean weight of each candidate along one or more features.
 
     Attributes
     ----------
     effects : one per feature; empty if the weights are the same for every row
-    figure_ : of the plot
-    ax_ : the axes of the plot; a list of them if there are several features
+    figure_ : set by `plot`
+    ax_ : set by `plot`; a list of axes if there are several features
 
     Examples
     --------
@@ -108,198 +91,157 @@ class WeightEffectDisplay(Display):
         random_state: int = 0,
     ) -> WeightEffectDisplay:
         """Draw the effects of features, by default of the four most important ones."""
-        seen = observe(model, X, sample_weight=sample_weight).sample(random_state=random_state)
-        ranked = importance(seen).features if features is None else []
-        return weight_effects(seen, pick_features(seen, features, ranked, 4)).plot(ax=ax)
-
-    def __len__(self) -> int:
-        return len(self.effects)
-
-    def __iter__(self) -> Iterator[WeightEffect]:
-        return iter(self.effects)
-
-    def __getitem__(self, position: int) -> WeightEffect:
-        return self.effects[position]
-
-    def to_plain(self) -> Any:
-        """The list of effects."""
-        return self.to_dict()["effects"]
+        rows = observe(model, X, sample_weight=sample_weight).sample(random_state=random_state)
+        return weight_effects(rows, choose_features(rows, features, 4)).plot(ax=ax)
 
     def columns(self) -> Columns:
-        """A row per feature and bin."""
-        table: Columns = {"feature": [], "bin": [], "rows": []}
-        names = dict.fromkeys(name for effect in self.effects for name in effect.candidates)
-        table |= {name: [] for name in names}
-        for effect in self.effects:
-            table["feature"] += [effect.feature] * len(effect.labels)
-            table["bin"] += effect.labels
-            table["rows"] += effect.counts
-            for name, weights in zip(effect.candidates, effect.weights, strict=True):
-                table[name] += weights
+        """Return a row per feature and bin."""
+        bins = [(effect, b) for effect in self.effects for b in range(len(effect.labels))]
+        table: Columns = {
+            "feature": [effect.feature for effect, _ in bins],
+            "bin": [effect.labels[b] for effect, b in bins],
+            "rows": [effect.counts[b] for effect, b in bins],
+        }
+        for c, name in enumerate(self.effects[0].candidates if self.effects else []):
+            table[name] = [effect.weights[c][b] for effect, b in bins]
         return table
 
     def plot(self, *, ax: Axes | Sequence[Axes] | None = None) -> Self:
-        """Draw one panel per feature; `ax` is one of the axes for one feature, else a list."""
+        """Draw one panel per feature; `ax` is a list of axes if there are several features."""
         if not self.effects:
-            raise nothing_to_draw()
-        axes = self._new_axes() if ax is None else np.ravel(np.asarray(ax, dtype=object)).tolist()
-        for panel, effect in zip(axes, self.effects, strict=True):
-            if effect.centres is not None:
-                _draw_along(panel, effect)
-            else:
-                _draw_categories(panel, effect)
-            panel.set_title(name_text(effect.feature, 40), fontsize="medium")
-        self._draw_on(axes[0])
-        if len(axes) > 1:
-            object.__setattr__(self, "ax_", axes)
-        # A legend of lines shows more than one of points: take it from a panel that has them.
-        with_lines = [
-            panel
-            for panel, effect in zip(axes, self.effects, strict=True)
-            if effect.centres is not None
-        ]
-        handles, labels = (with_lines or axes)[0].get_legend_handles_labels()
+            raise display.nothing_to_draw()
         if ax is None:
-            legend_below(self.figure_, handles, labels)
+            panels = self._new_panels()
         else:
-            axes[0].legend(handles, labels, frameon=False, fontsize="small")
+            panels = np.ravel(np.asarray(ax, dtype=object)).tolist()
+        self._start_plot(panels[0], 0, 0)
+        self._set("_owns_figure", ax is None)
+        # A legend of lines shows more than one of points: take it from the last panel with lines.
+        legend = panels[0]
+        for panel, effect in zip(panels, self.effects, strict=True):
+            if effect.centres is None:
+                _draw_categories(panel, effect)
+            else:
+                _draw_lines(panel, effect)
+                legend = panel
+            panel.set_title(display.name_text(effect.feature, 40), fontsize="medium")
+        self._draw_legend(*legend.get_legend_handles_labels())
+        if len(panels) > 1:
+            self._set("ax_", panels)
         return self
 
-    def _new_axes(self) -> list[Axes]:
-        pyplot = optional("matplotlib.pyplot", extra="plot")
-        columns = min(2, len(self.effects))
-        rows = ceil(len(self.effects) / columns)
+    def _new_panels(self) -> list[Axes]:
+        n = len(self.effects)
+        columns = min(2, n)
+        rows = ceil(n / columns)
         categories = [len(effect.labels) for effect in self.effects if effect.centres is None]
         height = max(3.2, 1.0 + 0.34 * max(categories, default=0))
-        _, axes = pyplot.subplots(
-            rows,
-            columns,
-            figsize=(5.2 * columns + 1, height * rows + 0.7),
-            layout="constrained",
-            squeeze=False,
-        )
-        panels = axes.ravel().tolist()
-        for unused in panels[len(self.effects) :]:
+        panels = self._new_axes(5.2 * columns + 1, height * rows + 0.7, rows, columns)
+        for unused in panels[n:]:
             unused.remove()
-        return panels[: len(self.effects)]
+        return panels[:n]
 
 
-def _draw_along(ax: Axes, effect: WeightEffect) -> None:
-    """Lines over numbers or dates; the number of missing values stands below."""
+def _draw_lines(ax: Axes, effect: WeightEffect) -> None:
+    """Draw lines over numbers or dates; missing values are counted below."""
     bins = effect.centred_bins
-    x = _numbers(effect.centres or [], bins)
+    x: AnyArray = _numbers(effect.centres or [], bins)
     if effect.kind == "date":
-        x = (x * MILLISECONDS).astype("datetime64[ms]")
+        x = (x * MILLISECONDS_PER_DAY).astype("datetime64[ms]")
+        ax.tick_params(axis="x", rotation=30)
     shade = min(0.15, 0.4 / len(effect.candidates))
-    for c, name in enumerate(effect.candidates):
-        colour = place(c, COLOURS)
-        if effect.low is not None and effect.high is not None:
-            low, high = _numbers(effect.low[c], bins), _numbers(effect.high[c], bins)
-            ax.fill_between(x, low, high, color=colour, alpha=shade, linewidth=0)
-        ax.plot(
-            x,
-            _numbers(effect.weights[c], bins),
-            color=colour,
-            linestyle=place(c, LINES),
-            marker=place(c, MARKERS),
-            markersize=4,
-            label=name_text(name),
-        )
-    missing = sum(effect.counts) - sum(effect.counts[b] for b in bins)
+    for c, (label, low, weights, high) in enumerate(_series(effect, bins)):
+        style = display.series_style(c)
+        if effect.low is not None:
+            ax.fill_between(x, low, high, color=style.colour, alpha=shade, linewidth=0)
+        ax.plot(x, weights, c=style.colour, ls=style.line, marker=style.marker, ms=4, label=label)
     ax.set_ylim(-0.02, 1.02)
     ax.set_ylabel("mean weight")
-    if missing:
-        ax.set_xlabel(f"{missing} missing values are not shown")
-    if effect.kind == "date":
-        ax.tick_params(axis="x", rotation=30)
+    n_missing = sum(effect.counts) - sum(effect.counts[b] for b in bins)
+    if n_missing:
+        ax.set_xlabel(f"{n_missing} missing values are not shown")
 
 
 def _draw_categories(ax: Axes, effect: WeightEffect) -> None:
-    """Points next to each category; bands are thin lines."""
-    rows = np.arange(len(effect.labels))
-    n = len(effect.candidates)
-    for c, name in enumerate(effect.candidates):
-        y = rows + (c - (n - 1) / 2) * 0.7 / n
-        colour = place(c, COLOURS)
-        if effect.low is not None and effect.high is not None:
-            low, high = _numbers(effect.low[c], rows), _numbers(effect.high[c], rows)
-            ax.hlines(y, low, high, color=colour, linewidth=1, alpha=0.6)
-        ax.plot(
-            _numbers(effect.weights[c], rows),
-            y,
-            color=colour,
-            linestyle="none",
-            marker=place(c, MARKERS),
-            markersize=5,
-            label=name_text(name),
-        )
-    ax.set_yticks(rows, [name_text(label, 24) for label in effect.labels])
+    """Draw points next to each category; bands are thin lines."""
+    bins, n = range(len(effect.labels)), len(effect.candidates)
+    for c, (label, low, weights, high) in enumerate(_series(effect, bins)):
+        style = display.series_style(c)
+        y = np.array(bins) + (c - (n - 1) / 2) * 0.7 / n
+        if effect.low is not None:
+            ax.hlines(y, low, high, color=style.colour, linewidth=1, alpha=0.6)
+        ax.plot(weights, y, c=style.colour, ls="none", marker=style.marker, ms=5, label=label)
+    ax.set_yticks(bins, [display.name_text(label, 24) for label in effect.labels])
     ax.set_xlim(-0.02, 1.02)
-    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_ylim(len(bins) - 0.5, -0.5)
     ax.set_xlabel("mean weight")
-    for edge in rows[1:]:
+    for edge in bins[1:]:
         ax.axhline(edge - 0.5, color="0.9", linewidth=0.6, zorder=0)
 
 
-def _numbers(
-    values: Sequence[float | None], bins: Sequence[int] | NDArray[np.intp]
-) -> NDArray[Any]:
+def _series(
+    effect: WeightEffect, bins: Sequence[int]
+) -> Iterator[tuple[str, Float64, Float64, Float64]]:
+    """Yield the label of each candidate, and its low, mean and high weight in some bins."""
+    sides = (effect.low or effect.weights, effect.weights, effect.high or effect.weights)
+    for c, name in enumerate(effect.candidates):
+        low, weights, high = (_numbers(side[c], bins) for side in sides)
+        yield display.name_text(name), low, weights, high
+
+
+def _numbers(values: Sequence[float | None], bins: Sequence[int]) -> Float64:
     return np.array([values[b] for b in bins], dtype=np.float64)
 
 
 def weight_effects(
-    seen: Observed, features: Sequence[Feature], *, bins: int = EFFECT_BINS
+    observed: Observed, features: Sequence[Feature], *, n_bins: int = EFFECT_BINS
 ) -> WeightEffectDisplay:
-    """Mean weight of the rows in each bin of each feature.
+    """Compute the mean weight of the rows in each bin of each feature.
 
-    These are means over the rows as they are, not over rows with one value replaced: two features
-    that go together show the same effect. Empty if the weights are the same for every row.
+    These are means over the rows as they are, not over rows with one value replaced: two correlated
+    features show the same effect. Empty if the weights are the same for every row.
     """
-    if not seen.weights_vary:
+    if not observed.weights_vary:
         return WeightEffectDisplay([])
-    shown = most_trusted(seen.names, seen.mean(seen.weights))
-    return WeightEffectDisplay([_effect(seen, feature, shown, bins) for feature in features])
+    return WeightEffectDisplay([_effect(observed, feature, n_bins) for feature in features])
 
 
-def _effect(seen: Observed, feature: Feature, shown: Shown, most: int) -> WeightEffect:
-    bins = make_bins(feature, most)
-    low, high = None, None
-    if seen.band is not None:
-        low, high = (_along(seen, shown, bins, side) for side in seen.band)
+def _effect(observed: Observed, feature: Feature, n_bins: int) -> WeightEffect:
+    bins = make_bins(feature, n_bins)
+    low, high, centres = None, None, None
+    if observed.band is not None:
+        low, high = (_bin_means(observed, bins, side) for side in observed.band)
+    if bins.centres is not None:
+        centres = bins.centres.tolist()
     return WeightEffect(
         feature=feature.name,
         kind=feature.kind,
-        candidates=list(shown.labels),
-        n_others=shown.n_others,
+        candidates=list(observed.named.labels),
+        n_others=observed.named.n_others,
         labels=list(bins.labels),
-        centres=None if bins.centres is None else bins.centres.tolist(),
+        centres=centres,
         counts=bins.counts().tolist(),
-        weights=_along(seen, shown, bins, seen.weights),
+        weights=_bin_means(observed, bins, observed.weights),
         low=low,
         high=high,
     )
 
 
-def _along(seen: Observed, shown: Shown, bins: Bins, weights: NDArray[np.floating]) -> Weights:
-    return bins.means(shown.of(weights), seen.sample_weight).T.tolist()
+def _bin_means(observed: Observed, bins: Bins, weights: Array) -> Weights:
+    return bins.means(observed.named.select(weights), observed.sample_weight).T.tolist()
 
 
-def pick_features(
-    seen: Observed, wanted: Sequence[str | int] | None, ranked: Sequence[str], most: int
+def choose_features(
+    observed: Observed, features: Sequence[str | int] | None, n_features: int
 ) -> list[Feature]:
-    """Features by name or by position in X; by default the most important ones."""
-    by_name = {feature.name: feature for feature in seen.features}
-    if wanted is None:
-        return [by_name[name] for name in ranked[:most]]
-    by_position = {feature.position: feature for feature in seen.features}
-    keys = [wanted] if isinstance(wanted, str | int) else wanted
-    return [_picked(key, by_name, by_position) for key in keys]
-
-
-def _picked(
-    key: str | int, by_name: dict[str, Feature], by_position: dict[int, Feature]
-) -> Feature:
-    found = by_name.get(key) if isinstance(key, str) else by_position.get(int(key))
-    if found is None:
-        raise unknown_name("feature of the gate", key, by_name)
-    return found
+    """Return features by name or position in X; by default the most important ones."""
+    if features is None:
+        features = importance(observed).features[:n_features]
+    elif isinstance(features, str | int):
+        features = [features]
+    by_key: dict[str | int, Feature] = {f.position: f for f in observed.features}
+    by_key |= {feature.name: feature for feature in observed.features}
+    for key in features:
+        if key not in by_key:
+            raise unknown_name("feature of the gate", key, [f.name for f in observed.features])
+    return [by_key[key] for key in features]

@@ -1,4 +1,4 @@
-"""One row explained: the candidates' predictions and their weights."""
+"""Explanation of one row: the candidates' predictions and their weights."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from localma._types import Array
 from localma.errors import InvalidInputError
-from localma.inspection.observed import Model, Observed, observe
-from localma.inspection.record import Columns, Output, Record
-from localma.inspection.regions import Regions, describe_regions, find_regions
-
-Array = NDArray[np.floating]
+from localma.inspection.display import Columns, Output, Record
+from localma.inspection.observed import Model, Observed, Predictions, observe
+from localma.inspection.regions import describe_regions, find_regions
+from localma.wording import fixed, percent
 
 
 @dataclass(frozen=True)
 class CandidateShare(Record):
     """One candidate in the explanation of a row.
 
-    low, high : the band of the weight, if the gate has one; probabilities : by class; contribution
-    : weight times prediction, for classification that of the probability of the predicted class.
+    low, high : the band of the weight, None if the gate has no band; probabilities : by class;
+    contribution : weight times prediction, or times the probability of the predicted class.
     """
 
     name: str
@@ -40,13 +39,21 @@ class Explanation(Record):
 
     Attributes
     ----------
-    row : its position
+    row : position of the row
     prediction : None if the candidates cannot be run
     probabilities : by class; None for a regression
     support : share of the local weights that is used
-    region : the sentence of its region, if there are regions
-    candidates : one share for each
+    region : the sentence of its region, None without regions
+    candidates : the share of each candidate
     sentence : the most trusted candidate, in words
+
+    Examples
+    --------
+    >>> shares = [CandidateShare("a", 1.0, None, None, 0.5, 2.0, None, 2.0)]
+    >>> print(Explanation(0, 2.0, None, 1.0, None, shares, "a has a weight of 100% in this row."))
+    candidate  prediction  weight  global_weight  contribution
+    a                   2       1            0.5             2
+    a has a weight of 100% in this row.
     """
 
     row: int
@@ -58,7 +65,7 @@ class Explanation(Record):
     sentence: str
 
     def columns(self) -> Columns:
-        """A row per candidate."""
+        """Return a row per candidate."""
         return {
             "candidate": [share.name for share in self.candidates],
             "prediction": [share.prediction for share in self.candidates],
@@ -68,22 +75,27 @@ class Explanation(Record):
         }
 
     def notes(self) -> list[str]:
-        """The explanation in words."""
-        return [self.sentence, *([self.region] if self.region else [])]
+        """Return the explanation in words."""
+        return [sentence for sentence in (self.sentence, self.region) if sentence]
 
 
 def explain(
-    model: Model, X: Any, row: int, *, predictions: Any = None, random_state: int = 0
+    model: Model, X: Any, row: int, *, predictions: Predictions = None, random_state: int = 0
 ) -> Explanation:
-    """Explain the prediction of one row of X, with the region that it lies in among all rows of X.
+    """Explain the prediction of one row of X, and find its region among all rows of X.
 
     Parameters
     ----------
-    model : fitted
-    X : n rows; the more, the better the region is known
-    row : position of the row to explain, counted from zero; negative from the end
-    predictions : the candidates' predictions for X, if they are not to be run here
-    random_state : of the regions
+    model : LocalMARegressor or LocalMAClassifier
+        A fitted model.
+    X : table or array
+        n rows; with more rows, the region is more precise.
+    row : int
+        Position of the row to explain, counted from zero; negative from the end.
+    predictions : dict or array, optional
+        The candidates' predictions for X. By default the candidates are run.
+    random_state : int, default=0
+        Seed of the regions.
 
     Returns
     -------
@@ -98,103 +110,81 @@ def explain(
     >>> explanation.region
     'left is trusted most where x0 <= 0'
     """
-    seen = observe(model, X, predictions=predictions)
-    if not isinstance(row, int | np.integer) or not -len(seen) <= row < len(seen):
+    observed = observe(model, X, predictions=predictions)
+    n = len(observed)
+    if not isinstance(row, int | np.integer) or not -n <= row < n:
         raise InvalidInputError(
-            f"X has no row {row!r}; it has {len(seen)} rows, whose positions are 0 to "
-            f"{len(seen) - 1}."
+            f"X has no row {row!r}; it has {n} rows. Pass a position from 0 to {n - 1}."
         )
-    sample = seen.sample(random_state=random_state)
-    found = find_regions(sample, random_state=random_state)
-    return explain_row(seen, row % len(seen), sample, found)
-
-
-def explain_row(seen: Observed, row: int, described: Observed, found: Regions) -> Explanation:
-    """Explain a row, with regions found already in the rows `described`."""
-    single = seen.take(np.array([row]))
-    regions = describe_regions(described, found).regions
-    region = None
-    if regions:
-        region = regions[int(found.of(single.features, 1)[0])].sentence
-    prediction, probabilities = None, None
+    sample = observed.sample(random_state=random_state)
+    regions = find_regions(sample, random_state=random_state)
+    single = observed.take(np.array([row % n]))
+    region = prediction = probabilities = None
+    described = describe_regions(sample, regions).regions
+    if described:
+        region = described[int(regions.region_of_row(single)[0])].sentence
     if single.has_predictions:
         prediction = _prediction(single, single.mixture[0])
         probabilities = _probabilities(single, single.mixture[0])
     return Explanation(
-        row=row,
+        row=row % n,
         prediction=prediction,
         probabilities=probabilities,
         support=float(single.support[0]),
         region=region,
-        candidates=_shares(single),
+        candidates=[_share(single, m) for m in range(len(single.names))],
         sentence=_sentence(single),
     )
 
 
-def _shares(single: Observed) -> list[CandidateShare]:
-    """The share of each candidate in a row."""
-    n = len(single.names)
-    low: list[float | None] = [None] * n
-    high: list[float | None] = [None] * n
+def _share(single: Observed, m: int) -> CandidateShare:
+    """Describe one candidate in a single row."""
+    low = high = prediction = probabilities = contribution = None
     if single.band is not None:
-        low, high = (side[0].tolist() for side in single.band)
-    predictions: list[Output] = [None] * n
-    probabilities: list[dict[str, float] | None] = [None] * n
-    contributions = [None] * n
+        low, high = (float(side[0, m]) for side in single.band)
+    weight = float(single.weights[0, m])
     if single.has_predictions:
-        P = single.predictions[0]
-        predictions = [_prediction(single, output) for output in P]
-        probabilities = [_probabilities(single, output) for output in P]
-        contributions = _contributions(single).tolist()
-    weights, global_weights = single.weights[0].tolist(), single.model.global_weights_.tolist()
-    return [
-        CandidateShare(*values)
-        for values in zip(
-            single.names,
-            weights,
-            low,
-            high,
-            global_weights,
-            predictions,
-            probabilities,
-            contributions,
-            strict=True,
-        )
-    ]
-
-
-def _contributions(single: Observed) -> Array:
-    """Weight times prediction: (M,) or (M, K); of the predicted class for classification."""
-    P, weights = single.predictions[0], single.weights[0]
-    if single.is_classification:
-        return weights * P[:, int(single.mixture[0].argmax())]
-    return weights * P if P.ndim == 1 else weights[:, np.newaxis] * P
+        output = single.predictions[0, m]
+        prediction = _prediction(single, output)
+        probabilities = _probabilities(single, output)
+        contribution = (weight * output).tolist()
+        if single.is_classification:
+            contribution = contribution[int(single.mixture[0].argmax())]
+    return CandidateShare(
+        name=single.names[m],
+        weight=weight,
+        low=low,
+        high=high,
+        global_weight=float(single.model.global_weights_[m]),
+        prediction=prediction,
+        probabilities=probabilities,
+        contribution=contribution,
+    )
 
 
 def _prediction(single: Observed, output: Array) -> Output:
-    """The label of the most probable class, or numbers."""
+    """Return the label of the most probable class, or numbers."""
     if single.is_classification:
         return single.model.classes_.tolist()[int(output.argmax())]
     return output.tolist()
 
 
 def _probabilities(single: Observed, output: Array) -> dict[str, float] | None:
-    """Probabilities of the classes, by name; None for a regression."""
+    """Return the probabilities of the classes by name; None for a regression."""
     if not single.is_classification:
         return None
     return dict(zip(map(str, single.model.classes_.tolist()), output.tolist(), strict=True))
 
 
 def _sentence(single: Observed) -> str:
-    """The most trusted candidate of this row, in words."""
-    weights = single.weights[0]
-    leader = int(weights.argmax())
-    usual = single.model.global_weights_[leader]
+    """Name the most trusted candidate of this row."""
+    weights, global_weights = single.weights[0], single.model.global_weights_
+    m = int(weights.argmax())
     support = float(single.support[0])
     sentence = (
-        f"{single.names[leader]} has {weights[leader]:.0%} of the say here, and {usual:.0%} under "
-        "global weights"
+        f"{single.names[m]} has a weight of {percent(weights[m])} in this row, and of "
+        f"{percent(global_weights[m])} under global weights"
     )
     if support < 0.99:
-        return f"{sentence}; the row is unlike the labelled sample (support {support:.2f})."
+        return f"{sentence}. The row is unlike the labelled sample (support {fixed(support, 2)})."
     return f"{sentence}."

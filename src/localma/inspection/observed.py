@@ -1,18 +1,20 @@
-"""One look at a fitted model over some rows: every part of a summary is a function of it.
+"""A fitted model with some rows: the input of every part of a summary.
 
-Weights, bands and predictions are computed when a part first asks for them, and once.
+Weights, bands and predictions are computed once, when a part first needs them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted
 
+from localma._types import AnyArray, Array, Float64, Integers, RowMask, Rows
 from localma.candidates.outputs import check_no_label_missing, listed, unknown_classes
 from localma.candidates.pool import check_same_index
 from localma.checks.losses import check_predictions, check_targets
@@ -21,37 +23,112 @@ from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.evidence import Baseline, mean_and_error
 from localma.folds import count_groups, number_groups
-from localma.inspection.columns import Feature, read_features
+from localma.inspection.display import Record
+from localma.inspection.features import Feature, read_features
 from localma.tables.frames import n_rows, take_rows, unmasked, without_mask
+from localma.wording import decimals_for, with_error
 
-Array = NDArray[np.floating]
-Rows = NDArray[np.intp]
+Predictions = ArrayLike | Mapping[str, ArrayLike] | None
+"""The candidates' predictions, by name or in the order of the pool; None to run the candidates."""
+Scalar = TypeVar("Scalar", bound=np.generic)
 Model = LocalMARegressor | LocalMAClassifier
 
 SAME_WEIGHTS = 1e-3
 """Weights are the same for every row if no row moves a larger share of weight from the mean."""
 
 MOST_ROWS = 5000
-"""Rows, drawn at random, from which weights are described; more would not change a picture."""
+"""Size of the random sample that describes the weights; more rows would not change a plot."""
+
+MOST_NAMED = 8
+"""Candidates that are named one by one, as many as there are distinct colours."""
+
+
+@dataclass(frozen=True)
+class Measured(Record):
+    """A mean over rows and its standard error; None if it does not exist."""
+
+    value: float | None
+    standard_error: float | None
+
+    def __str__(self) -> str:
+        value, error = self.value, self.standard_error
+        return " ".join(with_error(value, error, decimals_for([error], [value]))).rstrip()
+
+
+@dataclass(frozen=True)
+class Difference(Measured):
+    """A difference of two mean losses.
+
+    is_clear : whether it is larger than two standard errors, and than 0.1 % of the loss.
+    """
+
+    is_clear: bool
+
+    @property
+    def size(self) -> Measured:
+        """The difference without its sign."""
+        return Measured(abs(self.value or 0.0), self.standard_error)
+
+
+@dataclass(frozen=True)
+class NamedCandidates:
+    """The most trusted candidates, by name, and the number of the others.
+
+    positions : indices in the pool; labels : C names, and "3 others" at the end.
+    """
+
+    positions: Integers
+    labels: tuple[str, ...]
+    n_others: int
+
+    def select(self, weights: Array) -> Array:
+        """Weights of the named candidates and the sum of the others: (..., M) -> (..., C)."""
+        named = weights[..., self.positions]
+        if not self.n_others:
+            return named
+        remaining = np.delete(weights, self.positions, axis=-1).sum(axis=-1, keepdims=True)
+        return np.concatenate([named, np.clip(remaining, 0.0, 1.0)], axis=-1)
+
+
+def most_trusted(
+    names: Sequence[str], mean_weights: Array, n_named: int = MOST_NAMED
+) -> NamedCandidates:
+    """Name the candidates of largest mean weight, in the order of the pool.
+
+    >>> named = most_trusted(["a", "b", "c", "d"], np.array([0.1, 0.6, 0.05, 0.25]), n_named=2)
+    >>> named.labels, named.select(np.array([0.1, 0.6, 0.05, 0.25])).round(6).tolist()
+    (('b', 'd', '2 others'), [0.6, 0.25, 0.15])
+    """
+    M = len(names)
+    if n_named + 1 >= M:  # "1 others" would need as much space as the name
+        return NamedCandidates(np.arange(M), tuple(names), 0)
+    positions = np.sort(np.argsort(-mean_weights, kind="stable")[:n_named])
+    labels = (*(names[m] for m in positions), f"{M - n_named} others")
+    return NamedCandidates(positions, labels, M - n_named)
 
 
 @dataclass
 class Observed:
-    """A fitted model, n rows and, where known, their targets.
+    """A fitted model with n rows and, if known, their targets.
 
-    X : n rows; y : (n,) or (n, K) or None; sample_weight : (n,); weighted : whether it was given;
-    groups : (n,) numbers, from 0, of what rows belong to, or None;
-    given : P of shape (n, M) or (n, M, K), or None where the candidates are to be run;
-    index : (n,) positions of the rows among those that were first looked at.
+    Attributes
+    ----------
+    X : n rows
+    y : (n,) or (n, K) or None
+    sample_weight : (n,)
+    weighted : whether the user passed sample weights
+    groups : (n,) numbers of the groups, from 0, or None
+    supplied : P of shape (n, M) or (n, M, K), or None if the candidates must be run
+    index : (n,) positions of the rows in the X that the user passed
     """
 
     model: Model
     X: Any
-    y: NDArray[Any] | None
+    y: AnyArray | None
     sample_weight: Array
     weighted: bool
     groups: Rows | None
-    given: Array | None
+    supplied: Array | None
     index: Rows
 
     def __len__(self) -> int:
@@ -69,7 +146,7 @@ class Observed:
 
     @cached_property
     def weights_and_support(self) -> tuple[Array, Array]:
-        """Both at once, since they share the inputs of the gate: (n, M) and (n,)."""
+        """Weights (n, M) and support (n,), computed together from the inputs of the gate."""
         weights, support = self.model.predict_weights(self.X, return_support=True)
         return np.asarray(weights, dtype=np.float64), np.asarray(support)
 
@@ -82,18 +159,23 @@ class Observed:
     def weights_vary(self) -> bool:
         """Whether the weights differ between rows, by more than a thousandth of all weight."""
         if len(self) < 2:
-            return True  # a single row does not say that others have its weights
+            return True  # one row is not evidence that all rows have the same weights
         moved = np.abs(self.weights - self.mean(self.weights)).sum(axis=1) / 2
         return bool(moved.max() > SAME_WEIGHTS)
 
+    @cached_property
+    def named(self) -> NamedCandidates:
+        """The candidates that tables and plots name."""
+        return most_trusted(self.names, self.mean(self.weights))
+
     @property
     def support(self) -> Array:
-        """How much of the local part is used in each row: (n,)."""
+        """Share of the local weights that is used in each row: (n,)."""
         return self.weights_and_support[1]
 
     @cached_property
     def band(self) -> tuple[Array, Array] | None:
-        """Band of the weights, two arrays (n, M), where the gate has one."""
+        """Band of the weights, two arrays (n, M), or None if the gate has no band."""
         if self.model.gate_.evidence is None:
             return None
         low, high = self.model.weight_band(self.X)
@@ -102,22 +184,21 @@ class Observed:
     @cached_property
     def features(self) -> list[Feature]:
         """Columns of X that the gate may see."""
-        names = getattr(self.model, "feature_names_in_", None)
-        known = None if names is None else [str(name) for name in names]
-        return read_features(self.X, self.model.gate_features_, known)
+        names = getattr(self.model, "feature_names_in_", ())
+        return read_features(self.X, self.model.gate_features_, [str(name) for name in names])
 
     @cached_property
     def predictions(self) -> Array:
-        """What each candidate says: (n, M) or (n, M, K)."""
-        if self.given is not None:
-            return self.given
+        """The candidates' predictions: (n, M) or (n, M, K)."""
+        if self.supplied is not None:
+            return self.supplied
         rows = self.index.tolist()
         return np.asarray(self.model.candidate_predictions(self.X, rows=rows), dtype=np.float64)
 
     @property
     def has_predictions(self) -> bool:
-        """Whether the predictions can be had: given, or made by candidates."""
-        return self.given is not None or self.model.pool_ is not None
+        """Whether predictions were passed, or candidates can make them."""
+        return self.supplied is not None or self.model.pool_ is not None
 
     @cached_property
     def mixture(self) -> Array:
@@ -125,8 +206,8 @@ class Observed:
         return local_average(self.weights, self.predictions)
 
     @property
-    def answers(self) -> NDArray[Any]:
-        """What the model answers: numbers (n,) or (n, K), or labels (n,)."""
+    def answers(self) -> AnyArray:
+        """Predictions of the model: numbers (n,) or (n, K), or labels (n,)."""
         if not self.is_classification:
             return self.mixture
         return np.asarray(self.model.classes_[self.mixture.argmax(axis=1)])
@@ -138,38 +219,48 @@ class Observed:
 
     @cached_property
     def observed_classes(self) -> Rows:
-        """Places of the labels of y among the model's classes: (n,)."""
+        """Index of the class of each row: (n,)."""
         return np.searchsorted(self.model.classes_, np.asarray(self.y)).astype(np.intp)
 
     @cached_property
     def targets(self) -> Array:
         """Targets on the scale on which the loss acts: (n, K)."""
-        y: Any = self.y
         if not self.is_classification:
-            return y if y.ndim == 2 else y[:, np.newaxis]
-        if self.model.loss_.name == "cross_entropy":
+            return np.asarray(self.y, dtype=np.float64).reshape(len(self), -1)
+        if self.is_cross_entropy:
             return np.ones((len(self), 1))
+        return self.class_indicator
+
+    @property
+    def class_indicator(self) -> Array:
+        """One for the observed class of each row, zero for the others: (n, K)."""
         return np.eye(len(self.model.classes_))[self.observed_classes]
+
+    @property
+    def is_cross_entropy(self) -> bool:
+        """Whether the loss needs only the probability of the observed class."""
+        return self.is_classification and self.model.loss_.name == "cross_entropy"
 
     @cached_property
     def baseline(self) -> Baseline:
         """Constant predictions of these rows."""
-        labels = self.observed_classes if self.is_classification else None
-        n_classes = len(self.model.classes_) if self.is_classification else 0
-        return Baseline(self.model.loss_, self.targets, self.sample_weight, labels, n_classes)
+        baseline = Baseline(self.model.loss_, self.targets, self.sample_weight)
+        if not self.is_classification:
+            return baseline
+        return replace(baseline, labels=self.observed_classes, n_classes=len(self.model.classes_))
 
     @cached_property
     def outputs(self) -> Array:
         """Predictions on the scale on which the loss acts: (n, M, K)."""
         P = self.predictions
-        if self.is_classification and self.model.loss_.name == "cross_entropy":
+        if self.is_cross_entropy:
             P = np.take_along_axis(P, self.observed_classes[:, np.newaxis, np.newaxis], axis=2)
         elif P.ndim == 2:
             P = P[:, :, np.newaxis]
         if P.shape[2] != self.targets.shape[1]:
             raise InvalidInputError(
-                "Predictions and y must have as many outputs: the candidates give "
-                f"{P.shape[2]}, y has {self.targets.shape[1]}. Pass the y of every output."
+                "Predictions and y must have the same number of outputs: the candidates have "
+                f"{P.shape[2]}, y has {self.targets.shape[1]}. Pass a y with all outputs."
             )
         check_predictions(self.model.loss_, P, self.names)
         return P
@@ -180,72 +271,88 @@ class Observed:
         return row_losses(self.model.loss_, self.targets, average(weights, self.outputs))
 
     def losses_of(self, candidate: int) -> Array:
-        """Loss of each row where one candidate has all the weight: (n,)."""
+        """Loss of each row if one candidate has all the weight: (n,)."""
         return row_losses(self.model.loss_, self.targets, self.outputs[:, candidate])
 
-    def mean(self, values: Array) -> Any:
+    def mean(self, values: Array | RowMask) -> Float64:
         """Weighted mean over rows: (n, ...) -> (...)."""
-        return np.average(values, axis=0, weights=self.sample_weight)
+        return np.asarray(np.average(values, axis=0, weights=self.sample_weight))
 
     @property
     def n_groups(self) -> int | None:
-        """Number of groups that have weight; None where rows stand for themselves."""
+        """Number of groups with positive weight; None without groups."""
         return count_groups(self.groups, self.sample_weight)
 
-    def groups_of(self, rows: Rows) -> Rows | None:
-        """Groups of some rows, if there are any."""
-        return None if self.groups is None else self.groups[rows]
+    def mean_and_error(self, values: Array, rows: Rows | None = None) -> tuple[float, float]:
+        """Weighted mean over rows, and its standard error, which is between groups if any.
 
-    def mean_and_error(self, values: Array, rows: Rows) -> tuple[float, float]:
-        """Weighted mean of what some rows have, and its standard error, between groups if any."""
-        return mean_and_error(values, self.sample_weight[rows], groups=self.groups_of(rows))
+        rows : the rows that the values belong to; all by default.
+        """
+        if rows is None:
+            rows = np.arange(len(self))
+        return mean_and_error(values, self.sample_weight[rows], groups=_taken(self.groups, rows))
 
     def take(self, rows: Rows) -> Observed:
-        """Look at some rows only; what was computed already is not computed again."""
-        given = self.predictions if "predictions" in vars(self) else self.given
-        part = Observed(
+        """Select some rows; values that were already computed are not computed again."""
+        supplied = vars(self).get("predictions", self.supplied)
+        selected = Observed(
             self.model,
             take_rows(self.X, rows),
-            None if self.y is None else self.y[rows],
+            _taken(self.y, rows),
             self.sample_weight[rows],
             self.weighted,
-            self.groups_of(rows),
-            None if given is None else given[rows],
+            _taken(self.groups, rows),
+            _taken(supplied, rows),
             self.index[rows],
         )
         if "weights_and_support" in vars(self):
-            vars(part)["weights_and_support"] = (self.weights[rows], self.support[rows])
-        # Categories keep their places, so that regions found in a part can be looked up in all.
-        vars(part)["features"] = [feature.take(rows) for feature in self.features]
-        return part
+            vars(selected)["weights_and_support"] = (self.weights[rows], self.support[rows])
+        # Categories keep their indices, so that regions found in some rows apply to all rows.
+        vars(selected)["features"] = [feature.take(rows) for feature in self.features]
+        return selected
 
-    def sample(self, most: int = MOST_ROWS, *, random_state: int = 0) -> Observed:
-        """Take at most so many rows, drawn at random, in their order."""
-        if len(self) <= most:
+    def sample(self, n_rows: int = MOST_ROWS, *, random_state: int = 0) -> Observed:
+        """Draw at most `n_rows` rows at random, and keep their order."""
+        if len(self) <= n_rows:
             return self
-        drawn = np.random.default_rng(random_state).choice(len(self), most, replace=False)
-        return self.take(np.sort(drawn))
+        rows = np.random.default_rng(random_state).choice(len(self), n_rows, replace=False)
+        return self.take(np.sort(rows))
+
+
+def _taken(values: NDArray[Scalar] | None, rows: Rows) -> NDArray[Scalar] | None:
+    if values is None:
+        return None
+    return values[rows]
 
 
 def observe(
     model: Model,
     X: Any,
-    y: Any = None,
+    y: ArrayLike | None = None,
     *,
-    sample_weight: Any = None,
-    predictions: Any = None,
-    groups: Any = None,
+    sample_weight: ArrayLike | None = None,
+    predictions: Predictions = None,
+    groups: ArrayLike | None = None,
 ) -> Observed:
-    """Look at a fitted model over some rows.
+    """Combine a fitted model with some rows.
 
     Parameters
     ----------
-    model : a fitted LocalMARegressor or LocalMAClassifier
-    X : n rows, as in `model.predict`
-    y : (n,) or (n, K) targets or labels, optional
-    sample_weight : (n,), optional
-    predictions : what the candidates say about X, where they are not to be run here
-    groups : (n,) what each row belongs to, optional
+    model : LocalMARegressor or LocalMAClassifier
+        A fitted model.
+    X : table or array
+        n rows, as in `model.predict`.
+    y : array of shape (n,) or (n, K), optional
+        Targets or labels.
+    sample_weight : array of shape (n,), optional
+    predictions : dict or array, optional
+        The candidates' predictions for X. By default the candidates are run.
+    groups : array of shape (n,), optional
+        The group of each row.
+
+    Returns
+    -------
+    Observed
 
     Examples
     --------
@@ -258,42 +365,45 @@ def observe(
     X = unmasked(X)
     n = n_rows(X)
     if n == 0:
-        raise InvalidInputError("There is nothing to look at: X has 0 rows; pass at least one.")
+        raise InvalidInputError("There is nothing to inspect: X has 0 rows; pass at least one.")
     if isinstance(X, list | tuple) and isinstance(X[0], list | tuple):
         X = np.asarray(X)
-    given = None
+    supplied = target = numbers = None
     if predictions is not None:
         check_same_index(predictions, X)
-        given = model._given(predictions, n, getattr(model, "classes_", None), model._outputs())
-    target = None if y is None else _target(model, y, n)
-    weight = np.ones(n) if sample_weight is None else _weight(sample_weight, n)
-    numbers = None if groups is None else number_groups(groups, n)
-    weighted = sample_weight is not None
-    return Observed(model, X, target, weight, weighted, numbers, given, np.arange(n))
+        supplied = model._given(predictions, n, getattr(model, "classes_", None), model._outputs())
+    if y is not None:
+        target = _target(model, y, n)
+    if groups is not None:
+        numbers = number_groups(groups, n)
+    weight, weighted = _weight(sample_weight, n), sample_weight is not None
+    return Observed(model, X, target, weight, weighted, numbers, supplied, np.arange(n))
 
 
-def _weight(sample_weight: Any, n: int) -> Array:
+def _weight(sample_weight: ArrayLike | None, n: int) -> Array:
+    if sample_weight is None:
+        return np.ones(n)
     sample_weight = without_mask(sample_weight, "sample_weight")
     if not np.any(sample_weight):
         raise InvalidInputError(
-            f"Some row must have a positive sample weight; all {n} are zero. Leave it out for "
-            "equal weights of rows."
+            f"Some row must have a positive sample weight; all {n} are zero. Omit sample_weight "
+            "to give all rows the same weight."
         )
     checked = _check_sample_weight(sample_weight, np.empty((n, 1)), ensure_non_negative=True)
     return np.asarray(checked, dtype=np.float64)
 
 
-def _target(model: Model, y: Any, n: int) -> NDArray[Any]:
+def _target(model: Model, y: ArrayLike, n: int) -> AnyArray:
     y = without_mask(y, "y")
     target = np.asarray(model._outputs().arranged(y, "y"))
     check_consistent_length(np.empty(n), target)
     if isinstance(model, LocalMAClassifier):
         check_no_label_missing(y)
-        strange = unknown_classes(model.classes_.tolist(), np.unique(target))
-        if strange:
+        unknown = unknown_classes(model.classes_.tolist(), np.unique(target))
+        if unknown:
             raise InvalidInputError(
                 f"Every label in y must be among the model's classes {listed(model.classes_)}; "
-                f"received {listed(strange)}: leave out those rows."
+                f"received {listed(unknown)}. Leave out those rows."
             )
         return target
     if target.ndim not in (1, 2) or target.dtype.kind not in "biufO":

@@ -1,24 +1,23 @@
-"""The path from global to local weights: the held-out risk of each gate on it."""
+"""Locality path: the held-out risk of each gate between global and local weights."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.gates import ShrunkGate
-from localma.inspection.drawing import new_axes
-from localma.inspection.record import Columns, Display, Record
+from localma.inspection.display import Columns, Display, Record
+from localma.wording import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = {"linear": "#D55E00", "local": "#0072B2", "constant": "#000000"}
+COLOURS = {"linear": "#D55E00", "local": "#0072B2"}
 MARKERS = {"linear": "s", "local": "o"}
 CONSTANT_LINES = {"global": "-", "equal": "--", "best": ":"}
 CONSTANT_NAMES = {"global": "global weights", "equal": "equal weights", "best": "best candidate"}
@@ -43,6 +42,27 @@ class LocalityGainRecord(Record):
     is_local: bool
     is_idle: bool
 
+    @property
+    def clarity(self) -> str:
+        """Whether the gain is clear, in words."""
+        if self.is_idle:
+            return "not claimed: a constant prediction does as well"
+        if not self.is_clear:
+            return "not clear"
+        if not self.is_local and (self.value or 0.0) > 0:
+            return "clear, but not compared with other constant weights"
+        return "clear"
+
+
+class PathPoint(NamedTuple):
+    """A gate on the path; shrinkage is None for constant weights."""
+
+    gate: str
+    shrinkage: float | None
+    risk: float | None
+    standard_error: float | None
+    weight: float
+
 
 @dataclass(frozen=True)
 class LocalityPathDisplay(Display):
@@ -51,11 +71,20 @@ class LocalityPathDisplay(Display):
     Attributes
     ----------
     gate : the kind of gate of each point
-    shrinkage : None is infinite: constant weights
-    risk, standard_error : held out; the error is that of the difference to global weights
-    weight : of each point in the model
+    shrinkage : None means infinite, that is, constant weights
+    risk, standard_error : held-out risk, and the error of its difference to global weights
+    weight : weight of each point in the model
     gain, verdict : the locality gain, and the verdict in words
-    ax_, figure_ : of the plot
+    ax_, figure_ : set by `plot`
+
+    Examples
+    --------
+    >>> from localma import LocalMARegressor
+    >>> X = np.linspace(-2, 2, 60)[:, None]
+    >>> model = LocalMARegressor({"left": lambda X: -X[:, 0], "right": lambda X: X[:, 0]}, cv=2)
+    >>> path = locality_path(model.set_params(random_state=0).fit(X, np.abs(X[:, 0])))
+    >>> path.gate[:3], path.shrinkage[:3], path.gain.clarity
+    (['equal', 'best', 'global'], [None, None, None], 'clear')
     """
 
     gate: list[str]
@@ -71,32 +100,31 @@ class LocalityPathDisplay(Display):
         """Draw the path of a fitted estimator, or of a fitted ShrunkGate."""
         return locality_path(model).plot(ax=ax)
 
+    @property
+    def points(self) -> list[PathPoint]:
+        """The points of the path, one by one."""
+        columns = (self.gate, self.shrinkage, self.risk, self.standard_error, self.weight)
+        return [PathPoint(*values) for values in zip(*columns, strict=True)]
+
     def columns(self) -> Columns:
-        """A row per point of the path."""
-        return {
-            "gate": list(self.gate),
-            "shrinkage": [inf if value is None else value for value in self.shrinkage],
-            "risk": list(self.risk),
-            "standard_error": list(self.standard_error),
-            "weight": list(self.weight),
-        }
+        """Return a row per point of the path."""
+        fields = PathPoint._fields
+        table: Columns = {name: [getattr(point, name) for point in self.points] for name in fields}
+        return table | {"shrinkage": [inf if k is None else k for k in self.shrinkage]}
 
     def notes(self) -> list[str]:
-        """The verdict."""
+        """Return the verdict."""
         return [self.verdict]
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw; the area of a marker is the weight of its point in the answer."""
-        if ax is None:
-            ax = new_axes(6.4, 4.4)
-        self._draw_on(ax)
-        gates = np.array(self.gate)
+        """Draw the path; the area of a marker is the weight of its point in the model."""
+        ax = self._start_plot(ax, 6.4, 4.4)
         for name in dict.fromkeys(self.gate):
-            points = np.flatnonzero(gates == name)
-            if self.shrinkage[points[0]] is None:
-                self._draw_constant(name, int(points[0]))
+            points = [point for point in self.points if point.gate == name]
+            if points[0].shrinkage is None:
+                self._draw_constant(points[0])
             else:
-                self._draw_line(name, points)
+                self._draw_line(points)
         ax.set(xscale="log", xlabel="shrinkage", ylabel="held-out risk")
         if min(risk for risk in self.risk if risk is not None) > 0:
             ax.set_yscale("log")
@@ -104,30 +132,35 @@ class LocalityPathDisplay(Display):
         ax.legend(frameon=False)
         return self
 
-    def _draw_line(self, name: str, points: NDArray[np.intp]) -> None:
-        shrinkage, risk, weight = (
-            np.array(column, dtype=np.float64)[points]
-            for column in (self.shrinkage, self.risk, self.weight)
-        )
+    def _draw_line(self, points: list[PathPoint]) -> None:
+        name = points[0].gate
+        shrinkage = np.array([point.shrinkage for point in points], dtype=np.float64)
+        risk = np.array([point.risk for point in points], dtype=np.float64)
+        area = [20 + 400 * point.weight for point in points]
         colour, marker = COLOURS.get(name, "#009E73"), MARKERS.get(name, "D")
         self.ax_.plot(shrinkage, risk, color=colour, linewidth=1, zorder=1)
-        self.ax_.scatter(shrinkage, risk, 20 + 400 * weight, color=colour, marker=marker, alpha=0.8)
+        self.ax_.scatter(shrinkage, risk, area, color=colour, marker=marker, alpha=0.8)
         self.ax_.plot([], [], marker=marker, color=colour, label=f"{name} gate")
 
-    def _draw_constant(self, name: str, point: int) -> None:
-        label, weight = CONSTANT_NAMES[name], self.weight[point]
-        if weight:
-            label = f"{label} ({weight:.0%} of the answer)"
-        self.ax_.axhline(
-            self.risk[point] or 0.0,
-            color=COLOURS["constant"],
-            linestyle=CONSTANT_LINES[name],
-            label=label,
-        )
+    def _draw_constant(self, point: PathPoint) -> None:
+        label = CONSTANT_NAMES[point.gate]
+        if point.weight:
+            label = f"{label} ({percent(point.weight)} of the final weights)"
+        self.ax_.axhline(point.risk or 0.0, c="black", ls=CONSTANT_LINES[point.gate], label=label)
 
 
 def locality_path(model: FittedPath) -> LocalityPathDisplay:
-    """The path of a fitted model, with the locality gain and the verdict."""
+    """Return the path of a fitted model, with the locality gain and the verdict.
+
+    Parameters
+    ----------
+    model : LocalMARegressor, LocalMAClassifier or ShrunkGate
+        A model fitted with gate="auto", or its gate.
+
+    Returns
+    -------
+    LocalityPathDisplay
+    """
     if not hasattr(model, "path_"):
         raise InvalidInputError(
             "Only a model fitted with gate='auto' (or a ShrunkGate) has a path to draw; "

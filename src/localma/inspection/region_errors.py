@@ -1,4 +1,4 @@
-"""Error by region: losses of the candidates and of the mixtures where the weights differ."""
+"""Error by region: losses of the candidates and of the weights in each region."""
 
 from __future__ import annotations
 
@@ -6,25 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from localma._types import Rows
 from localma.errors import InvalidInputError
-from localma.inspection.comparison import Kind, RowLosses, make_entries
-from localma.inspection.drawing import (
-    COLOURS,
-    MARKERS,
-    draw_legend,
-    name_text,
-    new_axes,
-    nothing_to_draw,
-    place,
-    two_errors,
-    wrapped,
-)
-from localma.inspection.observed import Model, Observed, observe
-from localma.inspection.record import Columns, Display, Record
+from localma.inspection import display
+from localma.inspection.comparison import Kind, Method, make_methods
+from localma.inspection.display import Columns, Display, Record
+from localma.inspection.observed import Measured, Model, Observed, Predictions, observe
 from localma.inspection.regions import Regions, find_regions
-from localma.inspection.shown import most_trusted
+from localma.wording import mean_loss
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +36,8 @@ class EntryName(Record):
 class RegionLosses(Record):
     """Mean losses of E entries in one region.
 
-    best : position of an entry; to_model : loss minus that of the model, paired by row.
+    best : position of the entry with the smallest loss; to_model : loss minus that of the model,
+    paired by row.
     """
 
     where: str
@@ -55,6 +47,11 @@ class RegionLosses(Record):
     standard_error: list[float | None]
     to_model: list[float | None]
     to_model_error: list[float | None]
+
+    @property
+    def losses(self) -> list[Measured]:
+        """Loss of each entry with its standard error."""
+        return [Measured(*pair) for pair in zip(self.loss, self.standard_error, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,16 @@ class ErrorByRegionDisplay(Display):
     loss : name of the loss
     entries : the most trusted candidates, then equal, global and local weights
     regions : losses of all entries in each region
-    ax_, figure_ : of the plot
+    ax_, figure_ : set by `plot`
+
+    Examples
+    --------
+    >>> region = RegionLosses("area > 80", 9, 0, [0.5, 0.7], [0.1, 0.1], [-0.2, 0.0], [0.1, 0.0])
+    >>> entries = [EntryName("candidate", "a"), EntryName("local", "local weights")]
+    >>> print(ErrorByRegionDisplay("squared_error", entries, [region]))
+    region     rows           name  squared_error  standard_error
+    area > 80     9              a            0.5             0.1
+    area > 80     9  local weights            0.7             0.1
     """
 
     loss: str
@@ -81,22 +87,22 @@ class ErrorByRegionDisplay(Display):
         y: ArrayLike,
         *,
         sample_weight: ArrayLike | None = None,
-        predictions: Any = None,
+        predictions: Predictions = None,
         groups: ArrayLike | None = None,
         ax: Axes | None = None,
         random_state: int = 0,
     ) -> ErrorByRegionDisplay:
         """Find the regions, measure all losses in each, and draw them."""
-        seen = observe(
+        rows = observe(
             model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups
         )
-        sample = seen.sample(random_state=random_state)
+        sample = rows.sample(random_state=random_state)
         if not sample.weights_vary:
-            raise nothing_to_draw()
-        return region_errors(seen, find_regions(sample, random_state=random_state)).plot(ax=ax)
+            raise display.nothing_to_draw()
+        return region_errors(rows, find_regions(sample, random_state=random_state)).plot(ax=ax)
 
     def columns(self) -> Columns:
-        """A row per region and entry."""
+        """Return a row per region and entry."""
         cells = [(region, e) for region in self.regions for e in range(len(self.entries))]
         return {
             "region": [region.where for region, _ in cells],
@@ -108,72 +114,68 @@ class ErrorByRegionDisplay(Display):
 
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw one group per region; mixtures are grey and black, candidates coloured."""
-        is_new = ax is None
-        if ax is None:
-            height = max(0.7, 0.13 * len(self.entries))
-            ax = new_axes(8.4, 1.8 + height * len(self.regions))
-        self._draw_on(ax)
+        height = max(0.7, 0.13 * len(self.entries))
+        ax = self._start_plot(ax, 8.4, 1.8 + height * len(self.regions))
         for e in range(len(self.entries)):
-            self._draw_entry(ax, e)
-        rows = np.arange(len(self.regions))
-        labels = [f"{wrapped(region.where, 38)}\n({region.n} rows)" for region in self.regions]
-        ax.set_yticks(rows, labels, fontsize="small")
-        for edge in rows[1:]:
-            ax.axhline(edge - 0.5, color="0.85", linewidth=0.8, zorder=0)
-        ax.set_ylim(len(self.regions) - 0.5, -0.5)
-        ax.set_xlabel(f"{self.loss}, with two standard errors")
-        draw_legend(ax, is_new)
+            self._draw_entry(e)
+        labels = [
+            f"{display.wrapped(region.where, 38)}\n({region.n} rows)" for region in self.regions
+        ]
+        self._label_rows(labels, fontsize="small")
+        for row in range(1, len(self.regions)):
+            ax.axhline(row - 0.5, color="0.85", linewidth=0.8, zorder=0)
+        ax.set_xlabel(f"{mean_loss(self.loss)}, with two standard errors")
+        self._draw_legend()
         return self
 
-    def _draw_entry(self, ax: Axes, e: int) -> None:
+    def _draw_entry(self, e: int) -> None:
         entry, n = self.entries[e], len(self.entries)
-        face = "white" if entry.kind == "candidate" else None
-        ax.errorbar(
-            [region.loss[e] for region in self.regions],  # type: ignore[arg-type]
-            np.arange(len(self.regions)) + (e - (n - 1) / 2) * 0.74 / n,
-            xerr=[two_errors(region.standard_error[e]) for region in self.regions],
+        losses = [region.losses[e] for region in self.regions]
+        self.ax_.errorbar(
+            np.array([loss.value for loss in losses], dtype=np.float64),
+            np.arange(len(losses)) + (e - (n - 1) / 2) * 0.74 / n,
+            xerr=display.two_errors([loss.standard_error for loss in losses]),
             linestyle="none",
-            color=GREYS.get(entry.kind, place(e, COLOURS)),
-            marker=FILLED.get(entry.kind, place(e, MARKERS)),
-            markerfacecolor=face,
+            color=GREYS.get(entry.kind, display.series_style(e).colour),
+            marker=FILLED.get(entry.kind, display.series_style(e).marker),
+            markerfacecolor={"candidate": "white"}.get(entry.kind),
             markersize=5,
             linewidth=1,
-            label=name_text(entry.name),
+            label=display.name_text(entry.name),
         )
 
 
-def region_errors(seen: Observed, found: Regions) -> ErrorByRegionDisplay:
-    """Losses of all entries in every region, paired with the model."""
-    if seen.y is None:
-        raise InvalidInputError("Errors by region need the targets of the rows; y is None.")
-    shown = most_trusted(seen.names, seen.mean(seen.weights))
-    entries = make_entries(seen)
-    named = [entries[m] for m in shown.places] + entries[len(seen.names) :]
-    region_of_row = found.of(seen.features, len(seen))
-    regions = []
-    for k in range(len(found.bounds)):
-        rows = np.flatnonzero((region_of_row == k) & (seen.sample_weight > 0))
+def region_errors(observed: Observed, regions: Regions) -> ErrorByRegionDisplay:
+    """Compute the losses of all entries in every region, paired with the model."""
+    if observed.y is None:
+        raise InvalidInputError("Errors by region need the targets of the rows; y is None. Pass y.")
+    methods = make_methods(observed)
+    named = [methods[m] for m in observed.named.positions] + methods[len(observed.names) :]
+    region_of_row = regions.region_of_row(observed)
+    losses = []
+    for k in range(len(regions.bounds)):
+        rows = np.flatnonzero((region_of_row == k) & (observed.sample_weight > 0))
         if len(rows):
-            regions.append(_losses(seen, named, rows, found.where(k) or "everywhere"))
+            losses.append(_region_losses(observed, named, rows, regions.where(k) or "everywhere"))
     return ErrorByRegionDisplay(
-        loss=seen.model.loss_.name,
-        entries=[EntryName(entry.kind, entry.name) for entry in named],
-        regions=regions,
+        loss=observed.model.loss_.name,
+        entries=[EntryName(method.kind, method.name) for method in named],
+        regions=losses,
     )
 
 
-def _losses(
-    seen: Observed, entries: list[RowLosses], rows: NDArray[np.intp], where: str
+def _region_losses(
+    observed: Observed, methods: list[Method], rows: Rows, where: str
 ) -> RegionLosses:
-    model = entries[-1]
-    risks = [seen.mean_and_error(entry.losses[rows], rows) for entry in entries]
-    gaps = [seen.mean_and_error((entry.losses - model.losses)[rows], rows) for entry in entries]
+    losses = np.array([method.losses[rows] for method in methods])
+    risks, errors = zip(*(observed.mean_and_error(each, rows) for each in losses), strict=True)
+    gaps = [observed.mean_and_error(each - losses[-1], rows) for each in losses]
     return RegionLosses(
         where=where,
         n=len(rows),
-        best=int(np.argmin([risk for risk, _ in risks])),
-        loss=[risk for risk, _ in risks],
-        standard_error=[error for _, error in risks],
+        best=int(np.argmin(risks)),
+        loss=list(risks),
+        standard_error=list(errors),
         to_model=[gap for gap, _ in gaps],
         to_model_error=[error for _, error in gaps],
     )

@@ -1,68 +1,126 @@
-"""Regions: who is trusted most where, in words, and how faithful the words are."""
+"""Regions: conditions that say where each candidate is trusted most.
+
+A shallow tree on the weights draws the regions. Categories are ordered by the weights of their
+rows, so that one split can divide them into two sets. Bounds are rounded to few digits, and the
+rows are divided by the rounded bounds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from sklearn.tree import DecisionTreeRegressor
 
-from localma.inspection.columns import Feature
-from localma.inspection.drawing import (
-    COLOURS,
-    HATCHES,
-    draw_legend,
-    name_text,
-    new_axes,
-    nothing_to_draw,
-    place,
-    say_above,
-    wrapped,
-)
+from localma._types import Array, RowMask, Rows
+from localma.inspection import display
+from localma.inspection.display import Columns, Display, Record
+from localma.inspection.features import MISSING, Feature
 from localma.inspection.importance import features_in_use
 from localma.inspection.observed import Model, Observed, observe
-from localma.inspection.record import Columns, Display, Record
-from localma.inspection.region_tree import (
-    Axis,
-    Bounds,
-    Condition,
-    conditions,
-    fit_tree,
-    inside,
-    leaves_of,
-    make_axes,
-    on_axes,
-    one_hot_parts,
-)
-from localma.inspection.shown import Shown, most_trusted
+from localma.wording import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Array = NDArray[np.floating]
-Rows = NDArray[np.intp]
-
 LEAF_NUMBERS = (1, 2, 3, 4, 6, 8)
 DEPTH = 3
 GOOD_ENOUGH = 0.05
-"""The fewest regions are taken whose R2 on held-out rows is this near to the best."""
+"""The fewest regions are taken whose R2 on held-out rows is within this of the best."""
 
 LEAST_ROWS = 20
-"""With fewer rows there is one region: no row could be held out."""
+"""With fewer rows there is one region, since no row could be held out."""
 
 TIE = 1e-6
+MOST_LISTED = 4
+"""Categories that a condition lists; the remaining ones are counted."""
+
+FEW_VALUES = 12
 
 SAME_FOR_ALL = "The weights are the same for every row."
 
 
 @dataclass(frozen=True)
-class Regions:
-    """Boxes in the space of the features that part all rows.
+class Condition(Record):
+    """A property of the rows of a region, such as "area > 80"."""
 
-    axes : what bounds speak of; bounds : of each region.
-    r2, agreement : how faithful they are on n_held_out rows that they were not drawn from.
+    feature: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One column that the tree may split: the values of a feature, or whether they are missing.
+
+    ranks : for a categorical feature, the rank of each category on the axis, then that of missing
+    values; fill : replaces missing numbers; one_hot : (feature, category) if the column is an
+    indicator of one category.
+    """
+
+    feature: Feature
+    ranks: Array | None = None
+    fill: float = 0.0
+    is_indicator: bool = False
+    one_hot: tuple[str, str] | None = None
+
+    def values(self, features: Sequence[Feature]) -> Array:
+        """Values on this axis of the same feature in any rows: (n,)."""
+        feature = next(each for each in features if each.position == self.feature.position)
+        if self.is_indicator:
+            return feature.missing.astype(np.float64)
+        if self.ranks is not None:
+            return self.ranks[feature.codes]
+        return np.where(feature.missing, self.fill, feature.values)
+
+    def condition(self, low: float, high: float) -> Condition:
+        """Describe the rows with low < value <= high."""
+        return Condition(self.feature.name, self._text(low, high))
+
+    def _text(self, low: float, high: float) -> str:
+        feature, name = self.feature, self.feature.name
+        if self.is_indicator:
+            return f"{name} is {'known' if low < 0 else MISSING}"
+        if self.ranks is not None:
+            return self._category_text(self.ranks, low, high)
+        if self.one_hot is not None:
+            return " is not ".join(self.one_hot) if low < 0 else " is ".join(self.one_hot)
+        present = feature.present
+        within = present[(present > low) & (present <= high)]
+        if len(within) == 1 and feature.is_whole and len(present) <= FEW_VALUES:
+            return f"{name} = {feature.show(within[0])}"
+        if np.isinf(low):
+            return f"{name} <= {self._bound(high)}"
+        if np.isinf(high):
+            return f"{name} > {self._bound(low)}"
+        return f"{self._bound(low)} < {name} <= {self._bound(high)}"
+
+    def _bound(self, value: float) -> str:
+        if self.feature.kind == "date":
+            return self.feature.show(value)
+        return f"{value:.12g}"
+
+    def _category_text(self, ranks: Array, low: float, high: float) -> str:
+        names = zip((*self.feature.categories, MISSING), ranks, strict=True)
+        present = [(name, low < rank <= high) for name, rank in names if rank == round(rank)]
+        inside = [name for name, is_inside in present if is_inside]
+        outside = [name for name, is_inside in present if not is_inside]
+        if len(inside) <= len(outside) or not outside:
+            return f"{self.feature.name} is {_either(inside)}"
+        return f"{self.feature.name} is not {_either(outside)}"
+
+
+Bounds = dict[int, tuple[float, float]]
+"""Position of an axis -> bounds, low < value <= high."""
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Boxes in the space of the features that divide all rows.
+
+    r2, agreement : how well they describe the weights of n_held_out rows.
     """
 
     axes: list[Axis]
@@ -71,28 +129,31 @@ class Regions:
     agreement: float = float("nan")
     n_held_out: int = 0
 
-    def of(self, features: Sequence[Feature], n: int) -> Rows:
-        """The region of each row: (n,)."""
+    def region_of_row(self, observed: Observed) -> Rows:
+        """Index of the region of each row: (n,)."""
         if len(self.bounds) == 1:
-            return np.zeros(n, dtype=np.intp)
-        values = on_axes(self.axes, features)
-        return np.argmax([inside(values, bounds) for bounds in self.bounds], axis=0)
+            return np.zeros(len(observed), dtype=np.intp)
+        values = _on_axes(self.axes, observed.features)
+        return np.argmax([_inside(values, bounds) for bounds in self.bounds], axis=0)
 
     def conditions(self, region: int) -> list[Condition]:
-        """The common properties of the rows of a region, in words."""
-        return conditions(self.axes, self.bounds[region])
+        """The common properties of the rows of a region, one condition per axis."""
+        return [self.axes[k].condition(*ends) for k, ends in self.bounds[region].items()]
 
     def where(self, region: int) -> str:
-        """The conditions of a region in one phrase; empty for the only one."""
+        """The conditions of a region in one phrase; empty if there is only one region."""
         return " and ".join(condition.text for condition in self.conditions(region))
+
+
+EVERYWHERE = Regions([], [{}])
 
 
 @dataclass(frozen=True)
 class Region(Record):
     """One region in words.
 
-    where : the sentence without its subject, such as "area > 80 and rooms <= 3"; n, share : of
-    the rows; most_trusted : a name; weights : [C].
+    where : the conditions, such as "area > 80 and rooms <= 3"; n, share : number and share of its
+    rows; most_trusted : a name; weights : [C].
     """
 
     sentence: str
@@ -106,7 +167,7 @@ class Region(Record):
 
 @dataclass(frozen=True)
 class Faithfulness(Record):
-    """How well regions describe the weights of rows that they were not drawn from."""
+    """How well regions describe the weights of rows that were not used to draw them."""
 
     r2: float | None
     agreement: float | None
@@ -119,10 +180,20 @@ class RegionsDisplay(Display):
 
     Attributes
     ----------
-    candidates : C names, the sum of n_others last
+    candidates : C names, with the sum of n_others last
     regions : empty if the weights are the same for every row
-    faithfulness, sentence : how well the regions describe the weights, and the same in words
-    ax_, figure_ : of the plot
+    faithfulness, sentence : how well the regions describe the weights, as numbers and in words
+    ax_, figure_ : set by `plot`
+
+    Examples
+    --------
+    >>> conditions = [Condition("area", "area > 80")]
+    >>> region = Region("a is trusted most where area > 80", "area > 80", conditions, 9, 1.0, "a",
+    ...                 [0.75, 0.25])
+    >>> print(RegionsDisplay(["a", "b"], 0, [region], Faithfulness(0.9, 1.0, 3), "R2 is 0.9."))
+    region     rows  share  most_trusted     a     b
+    area > 80     9      1             a  0.75  0.25
+    R2 is 0.9.
     """
 
     candidates: list[str]
@@ -142,12 +213,12 @@ class RegionsDisplay(Display):
         random_state: int = 0,
     ) -> RegionsDisplay:
         """Find the regions of a model over some rows, and draw them."""
-        seen = observe(model, X, sample_weight=sample_weight).sample(random_state=random_state)
-        found = find_regions(seen, random_state=random_state)
-        return describe_regions(seen, found).plot(ax=ax)
+        sample = observe(model, X, sample_weight=sample_weight).sample(random_state=random_state)
+        regions = find_regions(sample, random_state=random_state)
+        return describe_regions(sample, regions).plot(ax=ax)
 
     def columns(self) -> Columns:
-        """A row per region."""
+        """Return a row per region."""
         table: Columns = {
             "region": [region.where for region in self.regions],
             "rows": [region.n for region in self.regions],
@@ -159,160 +230,260 @@ class RegionsDisplay(Display):
         return table
 
     def notes(self) -> list[str]:
-        """How well the regions describe the weights."""
+        """Return how well the regions describe the weights."""
         return [self.sentence]
 
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw one bar per region; the title says how faithful the regions are."""
         if not self.regions:
-            raise nothing_to_draw()
-        is_new = ax is None
-        if ax is None:
-            ax = new_axes(8.4, 1.7 + 0.62 * len(self.regions))
-        self._draw_on(ax)
-        rows = np.arange(len(self.regions))
+            raise display.nothing_to_draw()
+        ax = self._start_plot(ax, 8.4, 1.7 + 0.62 * len(self.regions))
         ends = np.zeros(len(self.regions))
         for c, name in enumerate(self.candidates):
             widths = np.array([region.weights[c] for region in self.regions])
             ax.barh(
-                rows,
+                np.arange(len(self.regions)),
                 widths,
                 left=ends,
                 height=0.72,
-                color=place(c, COLOURS),
-                hatch=place(c, HATCHES),
+                color=display.series_style(c).colour,
+                hatch=display.series_style(c).hatch,
                 edgecolor="white",
                 linewidth=0.5,
-                label=name_text(name),
+                label=display.name_text(name),
             )
             ends += widths
         labels = [
-            f"{wrapped(region.where, 38)}\n({region.share:.0%} of rows)" for region in self.regions
+            f"{display.wrapped(region.where, 38)}\n({percent(region.share)} of rows)"
+            for region in self.regions
         ]
-        ax.set_yticks(rows, labels, fontsize="small")
-        ax.set(xlim=(0, 1), ylim=(len(self.regions) - 0.5, -0.5), xlabel="share of the weight")
-        say_above(ax, self.sentence, own=is_new)
-        draw_legend(ax, is_new)
+        self._label_rows(labels, fontsize="small")
+        ax.set(xlim=(0, 1), xlabel="share of the weight")
+        self._set_title(self.sentence)
+        self._draw_legend()
         return self
 
 
-def find_regions(seen: Observed, *, random_state: int = 0) -> Regions:
-    """Draw the fewest regions that tell the weights nearly as well as eight would.
+def find_regions(observed: Observed, *, random_state: int = 0) -> Regions:
+    """Draw the fewest regions that describe the weights nearly as well as eight would.
 
-    Only features that the gate uses have a part in it, not others that go together with them.
+    Only features that the gate uses have conditions, not features that correlate with them.
     """
-    everywhere = Regions([], [{}])
-    if len(seen) < LEAST_ROWS or not seen.features or not seen.weights_vary:
-        return everywhere
-    used = {f.position for f in features_in_use(seen, random_state=random_state)}
-    if not used:
-        return everywhere
-    order = np.random.default_rng(random_state).permutation(len(seen))
-    cut = len(seen) * 2 // 3
-    drawn, judged = seen.take(np.sort(order[:cut])), seen.take(np.sort(order[cut:]))
-    trials = [_drawn(drawn, used, leaves) for leaves in LEAF_NUMBERS]
-    scores = [_faithfulness(trial, drawn, judged) for trial in trials]
+    if len(observed) < LEAST_ROWS or not observed.features or not observed.weights_vary:
+        return EVERYWHERE
+    positions = {f.position for f in features_in_use(observed, random_state=random_state)}
+    if not positions:
+        return EVERYWHERE
+    order = np.random.default_rng(random_state).permutation(len(observed))
+    cut = len(observed) * 2 // 3
+    train, test = (observed.take(np.sort(rows)) for rows in (order[:cut], order[cut:]))
+    trials = [_draw_regions(train, positions, n_leaves) for n_leaves in LEAF_NUMBERS]
+    scores = [_faithfulness(trial, train, test) for trial in trials]
     enough = max(r2 for r2, _ in scores) - GOOD_ENOUGH
     chosen = next(k for k, (r2, _) in enumerate(scores) if r2 >= enough)
-    final = _drawn(seen, used, LEAF_NUMBERS[chosen])
-    return Regions(final.axes, final.bounds, *scores[chosen], len(judged))
+    r2, agreement = scores[chosen]
+    regions = _draw_regions(observed, positions, LEAF_NUMBERS[chosen])
+    return replace(regions, r2=r2, agreement=agreement, n_held_out=len(test))
 
 
-def describe_regions(seen: Observed, found: Regions) -> RegionsDisplay:
-    """Put the regions in words, with the weights there.
-
-    There are none if the weights are the same for every row.
-    """
-    shown = most_trusted(seen.names, seen.mean(seen.weights))
-    regions, sentence = [], SAME_FOR_ALL
-    if seen.weights_vary:
-        region_of_row = found.of(seen.features, len(seen))
-        sentence = _sentence(found)
-        for k in range(len(found.bounds)):
-            rows = np.flatnonzero(region_of_row == k)
-            regions.append(_region(seen, found, k, rows, shown))
+def describe_regions(observed: Observed, regions: Regions) -> RegionsDisplay:
+    """Describe the regions and their weights; none if the weights are the same for every row."""
+    described, sentence = [], SAME_FOR_ALL
+    if observed.weights_vary:
+        region_of_row = regions.region_of_row(observed)
+        sentence = _sentence(regions)
+        for k in range(len(regions.bounds)):
+            described.append(_region(observed, regions, k, np.flatnonzero(region_of_row == k)))
     return RegionsDisplay(
-        candidates=list(shown.labels),
-        n_others=shown.n_others,
-        regions=regions,
-        faithfulness=Faithfulness(found.r2, found.agreement, found.n_held_out),
+        candidates=list(observed.named.labels),
+        n_others=observed.named.n_others,
+        regions=described,
+        faithfulness=Faithfulness(regions.r2, regions.agreement, regions.n_held_out),
         sentence=sentence,
     )
 
 
-def _region(seen: Observed, found: Regions, k: int, rows: Rows, shown: Shown) -> Region:
-    weights = _mean_weights(seen, rows)
-    leader, subject = _leader(seen.names, weights)
-    where = found.where(k)
+def _region(observed: Observed, regions: Regions, k: int, rows: Rows) -> Region:
+    weights, sample_weight = _mean_weights(observed, rows), observed.sample_weight
+    leader = observed.names[int(np.argmax(weights))]
+    subject = f"{leader} is trusted most"
+    if len(weights) > 1 and np.ptp(weights) <= TIE:
+        subject = "all candidates are trusted alike"
+    where = regions.where(k)
     return Region(
         sentence=f"{subject} where {where}" if where else f"{subject} on average",
         where=where or "on average",
-        conditions=found.conditions(k),
+        conditions=regions.conditions(k),
         n=len(rows),
-        share=float(seen.sample_weight[rows].sum() / seen.sample_weight.sum()),
+        share=float(sample_weight[rows].sum() / sample_weight.sum()),
         most_trusted=leader,
-        weights=shown.of(weights).tolist(),
+        weights=observed.named.select(weights).tolist(),
     )
 
 
-def _drawn(seen: Observed, used: set[int], leaves: int) -> Regions:
-    if leaves == 1:
-        return Regions([], [{}])
-    features = [feature for feature in seen.features if feature.position in used]
-    axes = make_axes(features, seen.weights, one_hot_parts(seen.features))
-    values = on_axes(axes, seen.features)
-    tree = fit_tree(
-        values,
-        seen.weights,
-        seen.sample_weight,
-        leaves=leaves,
-        depth=DEPTH,
-        smallest=max(3, len(seen) // 50),
+def _draw_regions(observed: Observed, positions: set[int], n_leaves: int) -> Regions:
+    """Fit a tree of some leaves on the features at these positions; the largest leaf is first."""
+    if n_leaves == 1:
+        return EVERYWHERE
+    features = [feature for feature in observed.features if feature.position in positions]
+    axes = _make_axes(features, observed)
+    values = _on_axes(axes, observed.features)
+    tree = DecisionTreeRegressor(
+        max_depth=DEPTH,
+        max_leaf_nodes=n_leaves,
+        min_samples_leaf=max(3, len(observed) // 50),
+        random_state=0,
     )
-    bounds = leaves_of(tree, values)
-    sizes = [-int(inside(values, box).sum()) for box in bounds]
-    return Regions(axes, [bounds[k] for k in np.argsort(sizes, kind="stable")])
+    # Ranks divide the rows as values do, and single precision, which trees use, can hold them.
+    ranks = np.stack([np.unique(column, return_inverse=True)[1] for column in values.T], axis=1)
+    tree.fit(ranks, observed.weights, sample_weight=observed.sample_weight)
+    bounds = _leaf_bounds(tree, values)
+    return Regions(axes, sorted(bounds, key=lambda box: -int(_inside(values, box).sum())))
 
 
-def _faithfulness(found: Regions, drawn: Observed, judged: Observed) -> tuple[float, float]:
+def _faithfulness(regions: Regions, train: Observed, test: Observed) -> tuple[float, float]:
     """R2 of the weights, and share of rows whose most trusted candidate is that of the region."""
-    here = found.of(drawn.features, len(drawn))
-    there = found.of(judged.features, len(judged))
+    of_train, of_test = regions.region_of_row(train), regions.region_of_row(test)
     means = np.stack(
-        [_mean_weights(drawn, np.flatnonzero(here == k)) for k in range(len(found.bounds))]
+        [_mean_weights(train, np.flatnonzero(of_train == k)) for k in range(len(regions.bounds))]
     )
-    misses = ((judged.weights - means[there]) ** 2).sum(axis=1)
-    spread = ((judged.weights - judged.mean(judged.weights)) ** 2).sum(axis=1)
-    total = float(judged.mean(spread))
-    r2 = 1.0 - float(judged.mean(misses)) / total if total > 0 else 0.0
-    agrees = means[there].argmax(axis=1) == judged.weights.argmax(axis=1)
-    return r2, float(judged.mean(agrees.astype(np.float64)))
+    expected = means[of_test]
+    misses = test.mean(((test.weights - expected) ** 2).sum(axis=1))
+    total = test.mean(((test.weights - test.mean(test.weights)) ** 2).sum(axis=1))
+    agreement = float(test.mean(expected.argmax(axis=1) == test.weights.argmax(axis=1)))
+    if total == 0:
+        return 0.0, agreement
+    return 1.0 - float(misses / total), agreement
 
 
-def _mean_weights(seen: Observed, rows: Rows) -> Array:
-    weight = seen.sample_weight[rows]
-    if not weight.any():  # rows that do not count still have weights
+def _mean_weights(observed: Observed, rows: Rows) -> Array:
+    weight = observed.sample_weight[rows]
+    if not weight.any():  # rows with zero sample weight still have weights
         weight = np.ones(len(rows))
-    return np.average(seen.weights[rows], axis=0, weights=weight)
+    return np.average(observed.weights[rows], axis=0, weights=weight)
 
 
-def _leader(names: Sequence[str], weights: Array) -> tuple[str, str]:
-    """The most trusted candidate, and the beginning of a sentence about it."""
-    leader = names[int(np.argmax(weights))]
-    if len(names) > 1 and np.ptp(weights) <= TIE:
-        return leader, "all candidates are trusted alike"
-    return leader, f"{leader} is trusted most"
-
-
-def _sentence(found: Regions) -> str:
-    """How far the words can be believed."""
-    if not found.n_held_out:
+def _sentence(regions: Regions) -> str:
+    """Say how well the regions describe the weights."""
+    if not regions.n_held_out:
         return "There are too few rows, or no features, to draw regions from."
-    explained = max(found.r2, 0.0)
+    n, explained = len(regions.bounds), percent(max(regions.r2, 0.0))
+    explain, name = ("s explain", "name") if n > 1 else (" explains", "names")
     return (
-        f"{len(found.bounds)} region{'s' if len(found.bounds) > 1 else ''} explain"
-        f"{'' if len(found.bounds) > 1 else 's'} {explained:.0%} of how the weights vary, and "
-        f"name{'' if len(found.bounds) > 1 else 's'} the most trusted candidate of "
-        f"{found.agreement:.0%} of rows rightly, on {found.n_held_out} rows that "
-        f"{'they were' if len(found.bounds) > 1 else 'it was'} not drawn from."
+        f"{n} region{explain} {explained} of the variation of the weights, and {name} the most "
+        f"trusted candidate correctly in {percent(regions.agreement)} of "
+        f"{regions.n_held_out:,} held-out rows."
     )
+
+
+def _make_axes(features: Sequence[Feature], observed: Observed) -> list[Axis]:
+    """Make the axes that describe the weights of the observed rows."""
+    one_hot = one_hot_columns(observed.features)
+    axes = []
+    for feature in features:
+        missing = feature.missing
+        if feature.kind == "categorical":
+            axes.append(Axis(feature, ranks=_ranks(feature, observed.weights)))
+            continue
+        if missing.any():
+            axes.append(Axis(feature, is_indicator=True))
+        if not missing.all():
+            fill = float(np.median(feature.values[~missing]))
+            axes.append(Axis(feature, fill=fill, one_hot=one_hot.get(feature.position)))
+    return axes
+
+
+def one_hot_columns(features: Sequence[Feature]) -> dict[int, tuple[str, str]]:
+    """Find the columns of one-hot encodings: position -> (feature, category).
+
+    They share their name up to the last "=" or "_", contain 0 and 1, and one 1 in every row.
+
+    >>> columns = np.eye(3)[[0, 1, 2, 1]].T
+    >>> names = ["city_Rome", "city_Oslo", "city_Bern"]
+    >>> one_hot_columns([Feature(n, k, "numeric", columns[k]) for k, n in enumerate(names)])[1]
+    ('city', 'Oslo')
+    """
+    groups: dict[str, list[tuple[Feature, str]]] = {}
+    for feature in features:
+        mark = "=" if "=" in feature.name else "_"
+        stem, _, category = feature.name.rpartition(mark)
+        if stem and category and np.isin(feature.values, (0.0, 1.0)).all():
+            groups.setdefault(stem, []).append((feature, category))
+    return {
+        feature.position: (stem, category)
+        for stem, group in groups.items()
+        if len(group) > 1
+        and (np.sum([feature.values for feature, _ in group], axis=0) == 1.0).all()
+        for feature, category in group
+    }
+
+
+def _ranks(feature: Feature, weights: Array) -> Array:
+    """Rank each category, and missing values, along the main direction of their mean weights."""
+    n_codes = len(feature.categories) + 1
+    counts = np.bincount(feature.codes, minlength=n_codes)
+    sums = np.stack([np.bincount(feature.codes, column, n_codes) for column in weights.T], axis=1)
+    present = counts > 0
+    means = sums[present] / counts[present, np.newaxis]
+    centred = (means - means.mean(axis=0)) * np.sqrt(counts[present, np.newaxis])
+    main = np.linalg.svd(centred, full_matrices=False)[2][0]
+    # Categories without rows are in the middle, between two whole ranks.
+    ranks = np.full(n_codes, (present.sum() - 1) / 2 + 0.25)
+    ranks[present] = np.argsort(np.argsort(means @ main, kind="stable"), kind="stable")
+    return ranks
+
+
+def _on_axes(axes: Sequence[Axis], features: Sequence[Feature]) -> Array:
+    """Values of the rows on the axes: (n, A)."""
+    return np.stack([axis.values(features) for axis in axes], axis=1)
+
+
+def _leaf_bounds(tree: DecisionTreeRegressor, values: Array) -> list[Bounds]:
+    """Rounded bounds of each leaf, from left to right, in the order of the splits."""
+    nodes = tree.tree_
+
+    def leaves_below(node: int, bounds: Bounds) -> list[Bounds]:
+        if nodes.children_left[node] < 0:
+            return [bounds]
+        axis = int(nodes.feature[node])
+        low, high = bounds.get(axis, (-np.inf, np.inf))
+        distinct = np.unique(values[:, axis])
+        rank = int(nodes.threshold[node])  # the rank of the last value on the left
+        cut = shortest_cut(values[:, axis], distinct[rank] / 2 + distinct[rank + 1] / 2)
+        left = {**bounds, axis: (low, min(high, cut))}
+        right = {**bounds, axis: (max(low, cut), high)}
+        return [
+            *leaves_below(nodes.children_left[node], left),
+            *leaves_below(nodes.children_right[node], right),
+        ]
+
+    return leaves_below(0, {})
+
+
+def shortest_cut(values: Array, cut: float) -> float:
+    """Round a cut to the fewest digits that move at most 1 in 200 values to the other side.
+
+    >>> shortest_cut(np.array([60.0, 79.9, 80.35, 90.0]), 80.12)
+    80.0
+    """
+    n_below = (values <= cut).sum()
+    for digits in range(-6, 13):
+        rounded = round(float(cut), digits) + 0.0  # never minus zero
+        if abs((values <= rounded).sum() - n_below) * 200 <= len(values):
+            return rounded
+    return cut
+
+
+def _inside(values: Array, bounds: Bounds) -> RowMask:
+    """Rows (n, A) that lie within bounds: (n,)."""
+    within = np.ones(len(values), dtype=bool)
+    for axis, (low, high) in bounds.items():
+        within &= (values[:, axis] > low) & (values[:, axis] <= high)
+    return within
+
+
+def _either(names: list[str]) -> str:
+    """Join alternatives: "a", "a or b", "a, b, c or 5 others"."""
+    if len(names) > MOST_LISTED:
+        names = [*names[: MOST_LISTED - 1], f"{len(names) - MOST_LISTED + 1} others"]
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

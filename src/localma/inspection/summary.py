@@ -1,4 +1,4 @@
-"""The summary of a fitted model on some rows: one record of all parts."""
+"""Summary of a fitted model on some rows: one record of all parts."""
 
 from __future__ import annotations
 
@@ -8,26 +8,72 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import xlogy
 
+from localma._types import Array, Json
 from localma.checks.cautions import Caution
 from localma.errors import InvalidInputError
-from localma.inspection.columns import Feature, Kind
 from localma.inspection.comparison import ComparisonDisplay, compare
-from localma.inspection.effects import WeightEffectDisplay, pick_features, weight_effects
+from localma.inspection.display import Columns, Label, Output, Record
+from localma.inspection.effects import WeightEffectDisplay, choose_features, weight_effects
+from localma.inspection.features import Feature, Kind
 from localma.inspection.importance import ImportanceDisplay, importance
-from localma.inspection.observed import MOST_ROWS, Model, Observed, observe
+from localma.inspection.observed import MOST_ROWS, Model, Observed, Predictions, observe
 from localma.inspection.path import LocalityPathDisplay, locality_path
-from localma.inspection.record import Columns, Label, Output, Record
 from localma.inspection.region_errors import ErrorByRegionDisplay, region_errors
 from localma.inspection.regions import Regions, RegionsDisplay, describe_regions, find_regions
 from localma.inspection.reliability import ReliabilityDisplay, reliability
-from localma.inspection.shown import most_trusted
-from localma.inspection.spread import Spread, Support, spread, support
 from localma.inspection.weight_map import WeightMapDisplay, weight_map
+from localma.wording import percent, readable
 
 SCHEMA = 1
 EFFECTS = 8
 ROWS_SHOWN = 200
+
+
+@dataclass(frozen=True)
+class EffectiveNumber(Record):
+    """Effective number of candidates over rows; low, high : quantiles of 10 % and 90 %."""
+
+    mean: float
+    low: float
+    median: float
+    high: float
+    of_global: float
+    n_candidates: int
+
+
+@dataclass(frozen=True)
+class Disagreement(Record):
+    """How far the candidates differ; outputs : [K] if the target has several outputs."""
+
+    kind: Literal["standard_deviation", "share_of_rows"]
+    value: float | None
+    outputs: list[float] | None
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Spread(Record):
+    """How many candidates share the weight; disagreement : None without predictions."""
+
+    effective: EffectiveNumber
+    disagreement: Disagreement | None
+
+
+@dataclass(frozen=True)
+class Support(Record):
+    """Whether rows are like the labelled sample.
+
+    guarded : whether the gate checks this; outside : share of rows with support below one half;
+    partly : share below 0.99.
+    """
+
+    guarded: bool
+    mean: float
+    outside: float
+    partly: float
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -44,7 +90,7 @@ class CandidateSummary(Record):
 
 @dataclass(frozen=True)
 class ModelSummary(Record):
-    """The model; candidates : all M, in the order of the pool."""
+    """The model; candidates : all M candidates, in the order of the pool."""
 
     json_names: ClassVar[dict[str, str]] = {"estimator": "class"}
 
@@ -57,6 +103,12 @@ class ModelSummary(Record):
     classes: list[Label] | None
     verdict: str | None
     candidates: list[CandidateSummary]
+
+    @property
+    def ranking(self) -> list[int]:
+        """Positions of the candidates by mean weight, largest first."""
+        weights = [candidate.mean_weight or 0.0 for candidate in self.candidates]
+        return sorted(range(len(weights)), key=lambda m: -weights[m])
 
 
 @dataclass(frozen=True)
@@ -71,7 +123,7 @@ class FeatureSummary(Record):
 
 @dataclass(frozen=True)
 class DataSummary(Record):
-    """The rows; n_sampled : rows behind effects, map, regions and importance."""
+    """The rows; n_sampled : number of rows behind effects, map, regions and importance."""
 
     n_rows: int
     n_sampled: int
@@ -82,10 +134,10 @@ class DataSummary(Record):
 
 @dataclass(frozen=True)
 class SampledRows(Record):
-    """Some rows to look at, one by one.
+    """A random sample of rows.
 
-    index : positions; weights : [n][C]; region : positions in `Summary.regions`; features : the
-    values of each feature as text.
+    index : positions of the rows; weights : [n][C]; region : positions in `Summary.regions`;
+    features : the values of each feature as text.
     """
 
     index: list[int]
@@ -97,6 +149,20 @@ class SampledRows(Record):
     support: list[float]
     region: list[int | None]
     features: dict[str, list[str]]
+
+    def leader(self, row: int) -> int:
+        """Position of the most trusted candidate of a row."""
+        weights = [weight or 0.0 for weight in self.weights[row]]
+        return weights.index(max(weights))
+
+    @property
+    def order(self) -> list[int]:
+        """The rows by region, then by most trusted candidate, then by its weight."""
+        largest = [max(weight or 0.0 for weight in weights) for weights in self.weights]
+        return sorted(
+            range(len(self.index)),
+            key=lambda row: (self.region[row] or 0, self.leader(row), -largest[row]),
+        )
 
 
 @dataclass(frozen=True)
@@ -113,12 +179,22 @@ class Summary(Record):
     schema : version of the dict of `to_dict`
     verdict : cautions, if there are any, then the result of the fit
     cautions : reasons to doubt the model: those of the fit and those of these rows
-    model, spread, support, data : always there
+    model, spread, support, data : computed from all rows
     comparison, region_errors : None without y or predictions
-    effects, importance, regions, rows : from rows drawn at random
+    effects, importance, regions, rows : computed from a random sample
     map : None with fewer than two features
     path : None unless gate="auto"
     reliability : None for a regression
+
+    Examples
+    --------
+    >>> from localma import LocalMARegressor
+    >>> X = np.linspace(0, 1, 20)[:, None]
+    >>> model = LocalMARegressor({"a": lambda X: X[:, 0]}, gate="equal").fit(X, X[:, 0] ** 2)
+    >>> print(summarize(model, X))
+    candidate  global_weight  mean_weight  most_trusted
+    a                      1            1             1
+    The weights come from EqualGate, which does not judge itself.
     """
 
     schema: int
@@ -139,20 +215,19 @@ class Summary(Record):
     rows: SampledRows | None
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make the summary again from `to_dict`, or from its JSON."""
+    def from_dict(cls, values: Mapping[str, Json]) -> Self:
+        """Restore the summary from `to_dict`, or from its JSON."""
         if not isinstance(values, Mapping) or values.get("schema") != SCHEMA:
-            received: object = type(values).__name__
-            if isinstance(values, Mapping):
-                received = values.get("schema")
+            is_dict = isinstance(values, Mapping)
+            received = values.get("schema") if is_dict else type(values).__name__
             raise InvalidInputError(
-                f"A page is made from a summary of schema {SCHEMA}; received {received!r}. "
+                f"A page needs a summary of schema {SCHEMA}; received {received!r}. "
                 "Make one with localma.inspection.summarize(model, X, y)."
             )
         return super().from_dict(values)
 
     def columns(self) -> Columns:
-        """A row per candidate: its weights and, if y is known, its loss."""
+        """Return a row per candidate: its weights and, if y is known, its loss."""
         candidates = self.model.candidates
         table: Columns = {
             "candidate": [candidate.name for candidate in candidates],
@@ -166,9 +241,11 @@ class Summary(Record):
         return table
 
     def notes(self) -> list[str]:
-        """The verdict, then the regions."""
-        regions = [] if self.regions is None else self.regions.regions
-        return [self.verdict, *(f"- {region.sentence}" for region in regions)]
+        """Return the verdict, then the regions."""
+        notes = [self.verdict]
+        if self.regions is not None:
+            notes += [f"- {region.sentence}" for region in self.regions.regions]
+        return notes
 
 
 def summarize(
@@ -177,7 +254,7 @@ def summarize(
     y: ArrayLike | None = None,
     *,
     sample_weight: ArrayLike | None = None,
-    predictions: Any = None,
+    predictions: Predictions = None,
     groups: ArrayLike | None = None,
     features: Sequence[str | int] | None = None,
     max_rows: int = MOST_ROWS,
@@ -188,17 +265,26 @@ def summarize(
 
     Parameters
     ----------
-    model : a fitted LocalMARegressor or LocalMAClassifier
-    X : n rows, best such that the model was not fitted on
-    y : (n,) or (n, K), optional; without it there is no comparison
-    sample_weight : (n,), optional
-    predictions : the candidates' predictions for X, if they are not to be run here
-    groups : (n,) the group of each row, optional; standard errors are then between groups
-    features : names, or positions in X, of the features whose effects are wanted; the first two
-        make the map. By default the most important ones.
-    max_rows : rows, drawn at random, behind effects, map, regions and importance
-    control : whether to cross-fit a gate over constants, which takes longest of all
-    random_state : of the draws and of the control
+    model : LocalMARegressor or LocalMAClassifier
+        A fitted model.
+    X : table or array
+        n rows, preferably rows that the model was not fitted on.
+    y : array of shape (n,) or (n, K), optional
+        Targets or labels, needed for the comparison.
+    sample_weight : array of shape (n,), optional
+    predictions : dict or array, optional
+        The candidates' predictions for X. By default the candidates are run.
+    groups : array of shape (n,), optional
+        The group of each row. Standard errors are then between groups.
+    features : list of str or int, optional
+        Names, or positions in X, of the features whose effects are computed. The first two make
+        the map. By default the most important ones.
+    max_rows : int, default=5000
+        Size of the random sample behind effects, map, regions and importance.
+    control : bool, default=True
+        Whether to also cross-fit a gate over constants, which is the slowest part.
+    random_state : int, default=0
+        Seed of the random samples and of the control.
 
     Returns
     -------
@@ -214,132 +300,223 @@ def summarize(
     >>> [region.sentence for region in summary.regions.regions]
     ['left is trusted most where x0 <= 0', 'right is trusted most where x0 > 0']
     """
-    seen = observe(model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups)
-    has_losses = seen.y is not None and seen.has_predictions
+    rows = observe(model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups)
+    comparison = errors = curves = path = None
     # The parts over all rows come first, so that no candidate predicts a row twice.
-    comparison = compare(seen, control=control, random_state=random_state) if has_losses else None
-    about_model, about_spread, about_support = _about_model(seen), spread(seen), support(seen)
-    sample = seen.sample(max_rows, random_state=random_state)
-    found = find_regions(sample, random_state=random_state)
-    regions = describe_regions(sample, found)
+    has_losses = rows.y is not None and rows.has_predictions
+    if has_losses:
+        comparison = compare(rows, control=control, random_state=random_state)
+    if has_losses and rows.is_classification:
+        curves = reliability(rows)
+    if model.gate_.evidence is not None:
+        path = locality_path(model)
+    about_model, about_spread, about_support = _model_summary(rows), spread(rows), support(rows)
+    sample = rows.sample(max_rows, random_state=random_state)
+    boxes = find_regions(sample, random_state=random_state)
+    regions = describe_regions(sample, boxes)
     ranked = importance(sample, random_state=random_state)
-    chosen = pick_features(sample, features, ranked.features, EFFECTS)
-    errors = region_errors(seen, found) if has_losses and regions.regions else None
-    some_rows = sample.sample(ROWS_SHOWN, random_state=random_state)
+    if features is None:
+        features = ranked.features[:EFFECTS]
+    chosen = choose_features(sample, features, EFFECTS)
+    if has_losses and regions.regions:
+        errors = region_errors(rows, boxes)
     return Summary(
         schema=SCHEMA,
-        verdict=_verdict(seen, comparison),
-        cautions=list(model.cautions_) if comparison is None else comparison.cautions,
+        verdict=_verdict(model, comparison),
+        cautions=_cautions(model, comparison),
         model=about_model,
         spread=about_spread,
         support=about_support,
-        data=_about_data(seen, len(sample)),
+        data=_data_summary(rows, len(sample)),
         comparison=comparison,
         effects=weight_effects(sample, chosen),
         map=_map(sample, chosen, ranked.features),
         regions=regions,
         importance=ranked,
         region_errors=errors,
-        path=locality_path(model) if model.gate_.evidence is not None else None,
-        reliability=reliability(seen) if has_losses and seen.is_classification else None,
-        rows=_sampled_rows(some_rows, found if regions.regions else None),
+        path=path,
+        reliability=curves,
+        rows=_sampled_rows(
+            sample.sample(ROWS_SHOWN, random_state=random_state), boxes if regions.regions else None
+        ),
     )
 
 
 def _map(sample: Observed, chosen: list[Feature], ranked: Sequence[str]) -> WeightMapDisplay | None:
-    """The map of the first two chosen features, or of the most important ones."""
+    """Map the first two chosen features, or the most important ones."""
     if len(sample.features) < 2 or not sample.weights_vary:
         return None
     names = [feature.name for feature in chosen]
-    unchosen = [name for name in ranked if name not in names]
-    across, up = [*chosen, *pick_features(sample, None, unchosen, 2)][:2]
-    return weight_map(sample, across, up)
+    names += [name for name in ranked if name not in names]
+    return weight_map(sample, *choose_features(sample, names[:2], 2))
 
 
-def _verdict(seen: Observed, comparison: ComparisonDisplay | None) -> str:
-    """The sentence to read at the beginning: cautions of these rows, then the result of the fit."""
-    model = seen.model
-    if model.gate_.evidence is not None:
-        of_fit = [caution.sentence for caution in model.cautions_]
-        cautions = [] if comparison is None else comparison.cautions
-        new = [caution.sentence for caution in cautions if caution.sentence not in of_fit]
-        if new:
-            return " ".join([*new, "The fit found:", model.verdict_])
-        return model.verdict_
-    if comparison is not None:
+def _cautions(model: Model, comparison: ComparisonDisplay | None) -> list[Caution]:
+    return list(model.cautions_ if comparison is None else comparison.cautions)
+
+
+def _verdict(model: Model, comparison: ComparisonDisplay | None) -> str:
+    """Return the main sentence: cautions of these rows, then the result of the fit."""
+    if model.gate_.evidence is None and comparison is not None:
         return comparison.sentence
-    source = f"The weights come from {type(model.gate_).__name__}, which does not judge itself."
-    return " ".join([*(caution.sentence for caution in model.cautions_), source])
+    of_fit = [caution.sentence for caution in model.cautions_]
+    if model.gate_.evidence is None:
+        gate = type(model.gate_).__name__
+        return " ".join([*of_fit, f"The weights come from {gate}, which does not judge itself."])
+    sentences = [caution.sentence for caution in _cautions(model, comparison)]
+    new = [sentence for sentence in sentences if sentence not in of_fit]
+    if new:
+        new.append("The fit found:")
+    return " ".join([*new, model.verdict_])
 
 
-def _about_model(seen: Observed) -> ModelSummary:
-    model = seen.model
+def _model_summary(observed: Observed) -> ModelSummary:
+    model = observed.model
+    classes = n_outputs = verdict = None
+    task: Literal["regression", "classification"] = "regression"
+    if observed.is_classification:
+        task, classes = "classification", model.classes_.tolist()
+    if observed.has_predictions:
+        n_outputs = observed.predictions[0, 0].size
+    if model.gate_.evidence is not None:
+        verdict = model.verdict_
     return ModelSummary(
         estimator=type(model).__name__,
-        task="classification" if seen.is_classification else "regression",
+        task=task,
         loss=model.loss_.name,
         gate=type(model.gate_).__name__,
-        n_features=len(seen.features),
-        n_outputs=_n_outputs(seen),
-        classes=model.classes_.tolist() if seen.is_classification else None,
-        verdict=model.verdict_ if model.gate_.evidence is not None else None,
-        candidates=[_about_candidate(seen, m) for m in range(len(seen.names))],
+        n_features=len(observed.features),
+        n_outputs=n_outputs,
+        classes=classes,
+        verdict=verdict,
+        candidates=[_candidate_summary(observed, m) for m in range(len(observed.names))],
     )
 
 
-def _about_candidate(seen: Observed, m: int) -> CandidateSummary:
-    pool = seen.model.pool_
-    leads = seen.weights.argmax(axis=1) == m
+def _candidate_summary(observed: Observed, m: int) -> CandidateSummary:
+    kind, cost, pool = "predictions", None, observed.model.pool_
+    if pool is not None:
+        kind, cost = pool.candidates[m].kind, pool.costs[m]
     return CandidateSummary(
-        name=seen.names[m],
-        kind="predictions" if pool is None else pool.candidates[m].kind,
-        cost=None if pool is None else pool.costs[m],
-        global_weight=float(seen.model.global_weights_[m]),
-        mean_weight=float(seen.mean(seen.weights[:, m])),
-        most_trusted=float(seen.mean(leads.astype(np.float64))),
+        name=observed.names[m],
+        kind=kind,
+        cost=cost,
+        global_weight=float(observed.model.global_weights_[m]),
+        mean_weight=float(observed.mean(observed.weights[:, m])),
+        most_trusted=float(observed.mean(observed.weights.argmax(axis=1) == m)),
     )
 
 
-def _n_outputs(seen: Observed) -> int | None:
-    if not seen.has_predictions:
-        return None
-    return 1 if seen.predictions.ndim == 2 else int(seen.predictions.shape[2])
-
-
-def _about_data(seen: Observed, n_sampled: int) -> DataSummary:
+def _data_summary(observed: Observed, n_sampled: int) -> DataSummary:
     return DataSummary(
-        n_rows=len(seen),
+        n_rows=len(observed),
         n_sampled=n_sampled,
-        labelled=seen.y is not None,
-        weighted=seen.weighted,
+        labelled=observed.y is not None,
+        weighted=observed.weighted,
         features=[
             FeatureSummary(
                 name=feature.name,
                 kind=feature.kind,
-                n_missing=int(np.isnan(feature.values).sum()),
+                n_missing=int(feature.missing.sum()),
                 n_distinct=len(feature.present),
             )
-            for feature in seen.features
+            for feature in observed.features
         ],
     )
 
 
-def _sampled_rows(sample: Observed, found: Regions | None) -> SampledRows:
-    shown = most_trusted(sample.names, sample.mean(sample.weights))
+def _sampled_rows(sample: Observed, regions: Regions | None) -> SampledRows:
+    prediction = target = None
     region: list[int | None] = [None] * len(sample)
-    if found is not None:
-        region = found.of(sample.features, len(sample)).tolist()
+    if regions is not None:
+        region = regions.region_of_row(sample).tolist()
+    if sample.has_predictions:
+        prediction = sample.answers.tolist()
+    if sample.y is not None:
+        target = sample.y.tolist()
     return SampledRows(
         index=sample.index.tolist(),
-        candidates=list(shown.labels),
-        n_others=shown.n_others,
-        weights=shown.of(sample.weights).tolist(),
-        prediction=sample.answers.tolist() if sample.has_predictions else None,
-        target=None if sample.y is None else sample.y.tolist(),
+        candidates=list(sample.named.labels),
+        n_others=sample.named.n_others,
+        weights=sample.named.select(sample.weights).tolist(),
+        prediction=prediction,
+        target=target,
         support=sample.support.tolist(),
         region=region,
         features={
             feature.name: [feature.show(value) for value in feature.values]
             for feature in sample.features
         },
+    )
+
+
+def effective_number(weights: Array) -> Array:
+    """``exp(-sum_m w_m log w_m)``: from 1 (one has all the weight) to M: (..., M) -> (...).
+
+    >>> effective_number(np.array([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])).round(6).tolist()
+    [2.0, 1.0]
+    """
+    return np.exp(-xlogy(weights, weights).sum(axis=-1))
+
+
+def spread(observed: Observed) -> Spread:
+    """Compute the effective number of candidates and their disagreement."""
+    numbers = effective_number(observed.weights)
+    low, median, high = np.quantile(numbers[observed.sample_weight > 0], [0.1, 0.5, 0.9]).tolist()
+    effective = EffectiveNumber(
+        mean=float(observed.mean(numbers)),
+        low=low,
+        median=median,
+        high=high,
+        of_global=float(effective_number(observed.model.global_weights_)),
+        n_candidates=len(observed.names),
+    )
+    if not observed.has_predictions:
+        return Spread(effective, None)
+    return Spread(effective, disagreement(observed))
+
+
+def disagreement(observed: Observed) -> Disagreement:
+    """Measure how far the candidates differ about a row.
+
+    Regression: ``sqrt(mean_i sum_m w_m(x_i) (f_m(x_i) - f(x_i))^2)``, so candidates with zero
+    weight do not count. Classification: share of rows whose most probable class is not the same
+    for all candidates.
+    """
+    if observed.is_classification:
+        labels = observed.predictions.argmax(axis=2)
+        share = float(observed.mean((labels != labels[:, :1]).any(axis=1)))
+        sentence = f"The candidates predict different classes in {percent(share)} of rows."
+        return Disagreement("share_of_rows", share, None, sentence)
+    n, M = observed.weights.shape
+    P, f = observed.predictions.reshape(n, M, -1), observed.mixture.reshape(n, 1, -1)
+    variance = observed.mean((observed.weights[:, :, np.newaxis] * (P - f) ** 2).sum(axis=1))
+    deviation = float(np.sqrt(variance.mean()))
+    outputs = None
+    if len(variance) > 1:
+        outputs = np.sqrt(variance).tolist()
+    sentence = (
+        f"Candidates with non-zero weight differ by {readable(deviation)} from their average."
+    )
+    return Disagreement("standard_deviation", deviation, outputs, sentence)
+
+
+def support(observed: Observed) -> Support:
+    """Measure the share of rows that are unlike the labelled sample."""
+    guarded = getattr(observed.model.gate_, "support_", None) is not None
+    outside = observed.support < 0.5
+    sentence = "All rows lie within the labelled sample, or close to it."
+    if not guarded:
+        sentence = "This gate does not check whether a row is like the labelled sample."
+    elif outside.any():
+        sentence = (
+            f"{outside.sum()} of {len(observed)} rows lie outside the labelled sample, where the "
+            "global weights are used."
+        )
+    return Support(
+        guarded=guarded,
+        mean=float(observed.mean(observed.support)),
+        outside=float(observed.mean(outside)),
+        partly=float(observed.mean(observed.support < 0.99)),
+        sentence=sentence,
     )

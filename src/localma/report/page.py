@@ -1,8 +1,7 @@
-"""From a summary to a page: one HTML file that needs nothing else, not even a network.
+"""One HTML page from a summary, which needs no other file and no network.
 
-Every part of the summary has a function that turns it into what its template shows; pictures are
-drawn here, as SVG, so that the page can be read and printed without JavaScript. The script on the
-page only sorts, picks and points; it sees the data as JSON and writes them as text.
+The templates read the summary. Charts are SVG, so that the page can be read and printed without
+JavaScript. The script on the page sorts, picks and points; it reads data as JSON and writes text.
 """
 
 from __future__ import annotations
@@ -11,43 +10,57 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import platform
+from collections.abc import Iterable, Mapping
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from localma._optional import optional
-from localma.inspection.record import plain
-from localma.inspection.summary import Summary
-from localma.report.cards import cards
-from localma.report.comparison import comparison
-from localma.report.effects import effects
-from localma.report.facts import facts, key_numbers, versions
-from localma.report.path import path_chart
-from localma.report.region_errors import region_errors
-from localma.report.reliability import reliability
-from localma.report.rows import rows
-from localma.report.styles import MARKS, Styles, palette
-from localma.report.trust import importance, regions
-from localma.report.weight_map import weight_map
+from localma._types import Json
+from localma.inspection.comparison import ComparisonDisplay, ConstantEntry, Entry
+from localma.inspection.display import Output, plain
+from localma.inspection.observed import Measured
+from localma.inspection.path import CONSTANT_NAMES, LocalityGainRecord
+from localma.inspection.summary import SampledRows, Summary
+from localma.report import charts
+from localma.report.charts import Styles, palette
 from localma.storage.whole_files import write_whole
-from localma.wording import count, short
+from localma.wording import (
+    count,
+    decimals_for,
+    fixed,
+    mean_loss,
+    number,
+    percent,
+    short,
+    with_error,
+)
 
 TITLE = "Who is trusted where"
 FOLDER = Path(__file__).parent
+MOST_CANDIDATES = 100
+FEATURES_OF_ROW = 12
+LONGEST_VALUE = 120
 
 
-def render(summary: Summary | Mapping[str, Any], *, title: str | None = None) -> str:
+def render(summary: Summary | Mapping[str, Json], *, title: str | None = None) -> str:
     """Turn a summary into the text of an HTML page.
 
     Parameters
     ----------
-    summary : of `localma.inspection.summarize`, or its `to_dict` read back from JSON
-    title : str, the heading of the page
+    summary : Summary or dict
+        From `localma.inspection.summarize`, or its `to_dict` read back from JSON.
+    title : str, optional
+        The heading of the page.
 
     Returns
     -------
-    str; the same for the same summary
+    str
+        The same text for the same summary.
 
     Examples
     --------
@@ -62,42 +75,54 @@ def render(summary: Summary | Mapping[str, Any], *, title: str | None = None) ->
     """
     if not isinstance(summary, Summary):
         summary = Summary.from_dict(summary)
-    view = _view(summary)
-    view["title"] = TITLE if title is None else title
-    data = {"rows": _part(view["rows"], "data"), "map": _part(view["map"], "data")}
-    style = palette() + _asset("page.css")
-    script = _asset("page.js")
-    return str(
+    styles = Styles(summary)
+    style, script = palette() + _asset("page.css"), _asset("page.js")
+    page: str = (
         _environment()
         .get_template("page.html")
         .render(
-            **view,
+            summary=summary,
+            styles=styles,
+            title=TITLE if title is None else title,
+            key_numbers=key_numbers(summary),
+            versions=_versions(),
             style=style,
             script=script,
             hashes={"style": _hash(style), "script": _hash(script)},
-            data=safe_json(plain(data)),
-            marks=MARKS,
+            data=safe_json(_script_data(summary, styles)),
         )
     )
+    return page
 
 
 def write(
-    summary: Summary | Mapping[str, Any], path: str | os.PathLike[str], *, title: str | None = None
+    summary: Summary | Mapping[str, Json], path: str | os.PathLike[str], *, title: str | None = None
 ) -> None:
-    """Write the page of a summary to a file, which is there whole or not at all.
+    """Write the page of a summary to a file, completely or not at all.
 
     Parameters
     ----------
     summary, title : see `render`
-    path : of the file; one that is there is replaced
+    path : str or path
+        The file to write. An existing file is replaced.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from localma import LocalMARegressor
+    >>> from localma.inspection import summarize
+    >>> model = LocalMARegressor({"a": lambda X: X[:, 0]}, gate="equal")
+    >>> model = model.fit([[0.0], [1.0]], [0.0, 1.0])
+    >>> with TemporaryDirectory() as folder:
+    ...     write(summarize(model, [[0.0], [1.0]]), Path(folder) / "report.html")
     """
     text = render(summary, title=title)
-    # A name that was read with the wrong encoding may hold what UTF-8 cannot.
+    # A name that was read with the wrong encoding may contain characters that UTF-8 lacks.
     write_whole(Path(path), text.encode("utf-8", errors="replace"))
 
 
-def safe_json(value: Any) -> str:
-    """JSON that may stand inside a script element: nothing in it can end that element.
+def safe_json(value: object) -> str:
+    """Write JSON that is safe inside a script element.
 
     >>> safe_json("</script>&")
     '"\\\\u003c/script\\\\u003e\\\\u0026"'
@@ -108,40 +133,133 @@ def safe_json(value: Any) -> str:
     return text
 
 
-def _view(summary: Summary) -> dict[str, Any]:
-    """What the templates show, part by part; None where a part is missing."""
-    styles = Styles(summary)
+class Tile(NamedTuple):
+    """A number to read first."""
+
+    value: str
+    label: str
+    note: str = ""
+
+
+def key_numbers(summary: Summary) -> list[Tile]:
+    """Choose the four numbers below the verdict."""
+    tiles = []
+    if summary.comparison is not None:
+        tiles += _loss_tiles(summary.comparison)
+    if summary.spread is not None:
+        effective = summary.spread.effective
+        ends = dict.fromkeys(number(end, 2) for end in (effective.low, effective.high))
+        tiles.append(
+            Tile(
+                f"{number(effective.mean, 2)} of {effective.n_candidates}",
+                "candidates effectively used in a row, on average",
+                f"mostly {' to '.join(ends)}" * (len(ends) > 1),
+            )
+        )
+    if summary.support is not None and summary.support.guarded:
+        outside = percent(summary.support.outside)
+        tiles.append(Tile(outside, "rows outside the labelled sample"))
+    features = count(summary.model.n_features, "feature")
+    return [*tiles, Tile(f"{summary.data.n_rows:,}", "rows", features)][:4]
+
+
+def _loss_tiles(comparison: ComparisonDisplay) -> list[Tile]:
+    """Show the loss of the model, and its difference to the other methods."""
+    model, constant = comparison.model, comparison.constant
+    label = f"{mean_loss(comparison.loss)} with {model.name}"
+    rivals: Iterable[tuple[str, Entry | ConstantEntry]] = comparison.rivals
+    if constant is not None and constant.is_idle:
+        # The model may be better than its candidates, and still be useless.
+        rivals = [(constant.name, constant)]
+    loss = Tile(number(model.loss.value), label, _plus_minus(model.loss))
+    return [loss, *(_against(entry, model.loss.value, short(name, 50)) for name, entry in rivals)]
+
+
+def _against(entry: Entry | ConstantEntry, loss: float | None, name: str) -> Tile:
+    """Compare the model with an entry, in percent if the losses are positive."""
+    gap, risk = entry.to_model, entry.loss.value
+    if gap.value is None or risk is None or loss is None:
+        return Tile(number(None), f"compared with {name}")
+    if gap.value == 0:
+        return Tile(number(0.0), f"difference to {name}", _plus_minus(gap))
+    direction = "lower than" if gap.value > 0 else "higher than"
+    label = f"{direction} {name}{', not clearly' * (not gap.is_clear)}"
+    size = number(abs(gap.value))
+    if risk > 0 and loss >= 0 and abs(gap.value) < 10 * risk:
+        return Tile(percent(abs(gap.value) / risk), label, f"{size} {_plus_minus(gap)}")
+    return Tile(size, label, _plus_minus(gap))
+
+
+def _plus_minus(measured: Measured) -> str:
+    if measured.standard_error is None:
+        return ""
+    return f"± {number(measured.standard_error, 2)}"
+
+
+def gain_tiles(gain: LocalityGainRecord) -> list[Tile]:
+    """Choose the numbers above the path."""
+    value, error = with_error(gain.value, gain.standard_error, 2)
+    tiles = [
+        Tile(value, "locality gain, held out", ", ".join(filter(None, [error, gain.clarity]))),
+        Tile(number(gain.global_risk), "held-out risk of global weights"),
+        Tile(number(gain.risk), "held-out risk of this model"),
+    ]
+    if gain.global_risk and gain.global_risk > 0 and not gain.is_idle:
+        saved = percent((gain.value or 0.0) / gain.global_risk)
+        tiles.append(Tile(saved, "lower risk than global weights"))
+    return tiles
+
+
+def _versions() -> dict[str, str]:
+    """List the versions that made the page."""
+    packages = {name: version(name) for name in ("localma", "numpy", "scikit-learn")}
+    return packages | {"Python": platform.python_version()}
+
+
+def _script_data(summary: Summary, styles: Styles) -> dict[str, Json]:
+    """Collect the data of the script: the rows, and the weights of each cell of the map."""
+    data: dict[str, Json] = {"rows": None, "map": None}
+    if summary.map is not None:
+        weights = np.array(summary.map.weights, dtype=np.float64)  # NaN becomes None again
+        data["map"] = {
+            "series": plain(styles.of(summary.map)),
+            "weights": plain(weights.reshape(len(weights), -1).round(6)),
+        }
+    if summary.rows is not None:
+        features = _features_of_row(summary.rows, summary.importance.features)
+        regions = [] if summary.regions is None else summary.regions.regions
+        data["rows"] = {
+            "series": plain(styles.of(summary.rows)),
+            "features": [short(name, LONGEST_VALUE) for name in features],
+            "regions": [short(region.sentence, 400) for region in regions],
+            "rows": [_row_data(summary.rows, row, features) for row in summary.rows.order],
+        }
+    return data
+
+
+def _features_of_row(rows: SampledRows, ranked: list[str]) -> list[str]:
+    """Choose the features that are shown for a row: those that change the weights most."""
+    names = dict.fromkeys([*ranked, *rows.features])
+    return [name for name in names if name in rows.features][:FEATURES_OF_ROW]
+
+
+def _row_data(rows: SampledRows, row: int, features: list[str]) -> Json:
     return {
-        "verdict": summary.verdict,
-        "cautions": summary.cautions,
-        "same_weights": _same_weights(summary),
-        "key_numbers": key_numbers(summary),
-        "model": summary.model,
-        "spread": summary.spread,
-        "support": summary.support,
-        "comparison": comparison(summary, styles),
-        "regions": regions(summary.regions, styles),
-        "importance": importance(summary.importance.rows),
-        "effects": effects(summary.effects.effects, styles),
-        "map": weight_map(summary.map, styles),
-        "path": path_chart(summary.path),
-        "region_errors": region_errors(summary.region_errors, styles),
-        "reliability": reliability(summary.reliability),
-        "cards": cards(summary, styles),
-        "rows": rows(summary, styles),
-        "facts": facts(summary),
-        "versions": versions(),
+        "index": str(rows.index[row]),
+        "weights": [round(weight or 0.0, 6) for weight in rows.weights[row]],
+        "region": rows.region[row],
+        "support": percent(rows.support[row]),
+        "prediction": _output(rows.prediction, row),
+        "target": _output(rows.target, row),
+        "features": [short(rows.features[name][row], LONGEST_VALUE) for name in features],
     }
 
 
-def _same_weights(summary: Summary) -> str | None:
-    """The sentence that says so, if the weights are the same for every row."""
-    part = summary.regions
-    return None if part is None or part.regions else part.sentence
-
-
-def _part(view: dict[str, Any] | None, name: str) -> Any:
-    return None if view is None else view[name]
+def _output(outputs: list[Output] | None, row: int) -> str:
+    """Write the prediction or the target of a row."""
+    if outputs is None:
+        return ""
+    return short(number(outputs[row]), LONGEST_VALUE)
 
 
 def _asset(name: str) -> str:
@@ -149,9 +267,20 @@ def _asset(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """How a content security policy names a text that may run or style the page."""
+    """Name a style or a script that the content security policy allows."""
     digest = hashlib.sha256(text.encode("utf-8")).digest()
     return f"sha256-{base64.b64encode(digest).decode('ascii')}"
+
+
+def decimals(pairs: Iterable[Measured]) -> int:
+    """Return the decimals of a column."""
+    pairs = list(pairs)
+    return decimals_for([p.standard_error for p in pairs], [p.value for p in pairs])
+
+
+def sort_key(value: Output) -> Output:
+    """Return the value that a column is sorted by; empty if there is none."""
+    return "" if value is None or isinstance(value, list) else value
 
 
 @cache
@@ -164,5 +293,14 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(short=short, count=count)
+    filters = (charts.coordinate, count, decimals, fixed, mean_loss, number, percent, short)
+    environment.filters |= {function.__name__: function for function in (*filters, sort_key)}
+    environment.globals |= {
+        "charts": charts,
+        "constant_names": CONSTANT_NAMES,
+        "gain_tiles": gain_tiles,
+        "most_candidates": MOST_CANDIDATES,
+        "output": _output,
+        "with_error": with_error,
+    }
     return environment

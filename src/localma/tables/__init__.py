@@ -1,5 +1,4 @@
-"""Tables in files: what a file is, how its cells are written, reading and writing it.
+"""Tables: rows and columns of X, their encoding for the gate, and tables in files.
 
-The modules of this room speak of files and columns, never of options or of Python, so that a
-command line and a program can both pass on their messages.
+Messages of this package speak of files and columns, so that the command line can show them.
 """

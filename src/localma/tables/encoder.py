@@ -1,44 +1,81 @@
-"""Any table as numbers for the gate: categories, dates and missing values, saved without pickle."""
+"""The inputs of the gate: selected columns of X, or a table encoded as numbers."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence, Sized
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import narwhals as nw
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
+from localma._types import AnyArray, Array, Json, RowMask
 from localma.errors import FileFormatError, InvalidInputError
+from localma.imports import import_name, import_object
 from localma.storage.array_file import shown
-from localma.tables.frames import missing_column, to_narwhals
+from localma.tables.frames import (
+    ArrowRows,
+    ColumnKey,
+    Frame,
+    checked_columns,
+    column_names,
+    column_values,
+    dense,
+    drop_columns,
+    holds_dates,
+    is_table,
+    missing_column,
+    n_rows,
+    pick_columns,
+    positions_of,
+    to_narwhals,
+)
 
-Array = NDArray[np.floating]
+if TYPE_CHECKING:
+    from narwhals.typing import IntoDataFrame, IntoSeries
+
+Series: TypeAlias = "nw.Series[IntoSeries]"
 
 MOST_LEVELS = 30
-"""Categories that get a column of their own; the rarest share none, as unseen ones do."""
+"""The number of categories that get a column; rarer ones get none, like new categories."""
 FEWEST_ROWS = 5
-"""Rows that a category must have to get a column of its own."""
+"""The number of rows that a category needs to get a column."""
 EXACT = 2**53
-"""Whole numbers beyond are not exact as floating numbers."""
+"""Larger whole numbers are not exact as floating numbers."""
 CYCLES = {"year": 365.2425, "week": 7.0}
-"""Days after which dates come round again."""
+"""Cycles of dates, in days."""
 LARGEST_FILL = float(np.finfo(np.float64).max)
 DATE_PARTS = ("day", *CYCLES)
-"""What becomes of a date: its day, and where it stands in the year and in the week."""
+"""The numbers that encode a date: its day, and its position in the year and in the week."""
+CONSTANT = "all values are the same"
+FAULTS_SHOWN = 3
+_FLOATS = (np.float64, np.float32)
 
 
 @dataclass(frozen=True)
 class EncodedColumn:
     """How one column becomes numbers.
 
-    kind : "number", "truth", "category" or "date"; fill : what a missing number or day becomes;
-    has_missing : whether a column says that it was missing; levels : categories with a column;
-    has_others : whether there were other categories, too rare for one; parts : what of a date.
+    Attributes
+    ----------
+    name : str
+    kind : {"number", "truth", "category", "date"}
+    fill : float
+        The number or the day that replaces a missing value.
+    has_missing : bool
+        Whether one more number flags missing values.
+    levels : list of str
+        The categories that get a number of 0 or 1.
+    has_others : bool
+        Whether the labelled sample had more categories, which were too rare.
+    parts : list of str
+        The parts of a date that become numbers, from `DATE_PARTS`.
     """
 
     name: str
@@ -51,45 +88,48 @@ class EncodedColumn:
 
     @property
     def names(self) -> list[str]:
-        """Names of the numbers that it becomes."""
-        flag = [f"{self.name} is missing"] if self.has_missing else []
+        """Names of the numbers."""
+        names = [self.name]
         if self.kind == "category":
-            return [f"{self.name} is {level}" for level in self.levels] + flag
-        if self.kind == "date":
-            return [name for part in self.parts for name in _date_names(self.name, part)] + flag
-        return [self.name, *flag]
+            names = [f"{self.name} is {level}" for level in self.levels]
+        elif self.kind == "date":
+            names = [name for part in self.parts for name in _date_names(self.name, part)]
+        return names + [f"{self.name} is missing"] * self.has_missing
 
-    def encode(self, series: Any) -> Array:
-        """Numbers of a column: (n, number of names)."""
+    def encode(self, series: Series) -> Array:
+        """Encode a column: (n, number of names)."""
         missing = _missing(series)
-        flag = [missing.astype(np.float64)] if self.has_missing else []
+        columns: list[Array | RowMask]
         if self.kind == "category":
             texts = np.array(_texts(series), dtype=object)
-            parts = [((texts == level) & ~missing).astype(np.float64) for level in self.levels]
+            columns = [(texts == level) & ~missing for level in self.levels]
         elif self.kind == "date":
             days = np.where(missing, self.fill, _days(series, self.name))
-            parts = [number for part in self.parts for number in _date_numbers(days, part)]
+            columns = [number for part in self.parts for number in _date_numbers(days, part)]
         else:
-            parts = [np.where(missing, self.fill, _numbers(series, self.name))]
-        return np.column_stack([*parts, *flag]) if parts or flag else np.empty((len(missing), 0))
+            columns = [np.where(missing, self.fill, _numbers(series, self.name))]
+        columns += [missing] * self.has_missing
+        return np.column_stack([np.empty((len(missing), 0)), *columns])
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
-    """Turn the columns of a data frame into finite numbers, for `gate_features`.
+    """Encode the columns of a data frame as finite numbers, for `gate_features`.
 
-    Numbers and truth values stay as they are, missing ones become the median. A category becomes a
-    column per frequent level; a date its day, and where it stands in the year and in the week.
-    Where rows come in the order of a date, its day is left out, since later rows would lie outside
-    of all days, and so are cycles that the sample has not been through. Whether a value was missing
-    is a column of its own where that happened. Columns that say nothing about new rows are left
-    out, in `left_out_`: constants, numbers of rows, and texts that are nearly all different.
+    - Numbers and truth values are kept. The median replaces missing ones.
+    - A category becomes one column for each frequent level.
+    - A date becomes its day, and its position in the year and in the week. If the rows are sorted
+      by the date, its day is left out, since later rows would lie outside the sample. So are the
+      cycles that the sample does not cover.
+    - If a column has missing values, one more column flags them.
+    - Columns that carry no information about new rows are left out: constants, row numbers, and
+      texts that are nearly all different. See `left_out_`.
 
-    Unlike other transformers it is saved with the model, and needs no trust.
+    Unlike other transformers, it is saved with the model, and such a model needs no trust to load.
 
     Parameters
     ----------
     features : list of str, optional
-        The columns to use; by default all.
+        The columns to use. By default, all columns are used.
 
     Attributes
     ----------
@@ -111,55 +151,56 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def __init__(self, features: list[str] | None = None) -> None:
         self.features = features
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Look at the columns of a data frame with n rows."""
+    def fit(self, X: IntoDataFrame, y: ArrayLike | None = None) -> Self:
+        """Decide how each column of a data frame is encoded."""
         frame = _frame(X)
-        wanted = list(frame.columns) if self.features is None else _column_list(self.features)
         self.left_out_: dict[str, str] = {}
         self.columns_: list[EncodedColumn] = []
-        for name in wanted:
-            column = _look_at(name, _column(frame, name))
+        for name in _column_list(self.features, frame):
+            column = _inspect(name, _column(frame, name))
             if isinstance(column, str):
                 self.left_out_[name] = column
             else:
                 self.columns_.append(column)
         return self
 
-    def transform(self, X: Any) -> Array:
-        """Numbers: (n, p)."""
+    def transform(self, X: IntoDataFrame) -> Array:
+        """Encode a data frame: (n, p)."""
         check_is_fitted(self)
         frame = _frame(X)
-        parts = [column.encode(_column(frame, column.name)) for column in self.columns_]
-        return np.hstack([np.empty((len(frame), 0)), *parts])
+        blocks = [column.encode(_column(frame, column.name)) for column in self.columns_]
+        return np.hstack([np.empty((len(frame), 0)), *blocks])
 
-    def unfamiliar(self, X: Any) -> dict[str, int]:
-        """Count rows with what the sample had not: a missing value, or a category, by its column.
+    def unfamiliar(self, X: IntoDataFrame) -> dict[str, int]:
+        """Count rows with a missing value or a category that the sample did not have, by column.
 
-        Both become numbers as any value does, a missing one the median, so the numbers do not tell.
+        The encoded numbers do not show them: a missing value becomes the median, for example.
         """
         check_is_fitted(self)
         frame = _frame(X)
-        found = {}
+        counts = {}
         for column in self.columns_:
-            missing = _missing(_column(frame, column.name))
-            if missing.any() and not column.has_missing:
-                found[f"{column.name!r} is missing, as it never was in the sample"] = missing.sum()
+            series = _column(frame, column.name)
+            missing = _missing(series)
+            if not column.has_missing:
+                text = f"{column.name!r} is missing, and never was in the labelled sample"
+                counts[text] = int(missing.sum())
             if column.kind == "category" and not column.has_others:
-                others = ~missing & ~np.isin(_texts(frame[column.name]), column.levels)
-                if others.any():
-                    found[f"{column.name!r} is a category that the sample has not"] = others.sum()
-        return {what: int(count) for what, count in found.items()}
+                is_new = ~missing & ~np.isin(_texts(series), column.levels)
+                text = f"{column.name!r} is a category that was not in the labelled sample"
+                counts[text] = int(is_new.sum())
+        return {text: count for text, count in counts.items() if count}
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Names of the numbers: (p,)."""
+    def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> AnyArray:
+        """Return the names of the numbers: (p,)."""
         check_is_fitted(self)
         return np.array([name for column in self.columns_ for name in column.names], dtype=object)
 
     def by_source(self, numbers: Array) -> tuple[list[str], Array]:
-        """Put categories together again: names of their columns, and numbers (n, fewer than p).
+        """Put the levels of a category together again: column names, and numbers (n, at most p).
 
-        A category becomes the number of its level; a date or a missing value keeps its numbers,
-        under the name of its column.
+        A category becomes the number of its level. Dates and missing values keep their numbers,
+        under the name of their column.
 
         >>> import polars
         >>> encoder = TableEncoder().fit(polars.DataFrame({"city": ["a"] * 6 + ["b"] * 6}))
@@ -168,7 +209,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                [2.]]))
         """
         names: list[str] = []
-        columns: list[Array] = []
+        blocks: list[Array] = [np.empty((len(numbers), 0))]
         start = 0
         for column in self.columns_:
             block = numbers[:, start : start + len(column.names)]
@@ -176,77 +217,74 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if column.kind == "category":
                 block = block @ np.arange(1.0, block.shape[1] + 1)[:, np.newaxis]
             names += [column.name] * block.shape[1]
-            columns.append(block)
-        return names, np.hstack([np.empty((len(numbers), 0)), *columns])
+            blocks.append(block)
+        return names, np.hstack(blocks)
 
-    def recipe(self) -> dict[str, Any]:
-        """What was learnt, in JSON."""
+    def recipe(self) -> dict[str, Json]:
+        """Return the fitted state in JSON."""
         check_is_fitted(self)
-        return {"columns": [asdict(c) for c in self.columns_], "left_out": self.left_out_}
+        return {"columns": [asdict(c) for c in self.columns_], "left_out": {**self.left_out_}}
 
     @classmethod
-    def from_recipe(cls, recipe: Any) -> Self:
-        """Take back what `recipe` gave; no code of anybody's runs."""
-        encoder = cls()
+    def from_recipe(cls, recipe: Json) -> Self:
+        """Restore an encoder from its recipe. No code of the file runs."""
         if not isinstance(recipe, dict) or set(recipe) != {"columns", "left_out"}:
             raise _unknown_form(recipe)
         columns, left_out = recipe["columns"], recipe["left_out"]
         if not isinstance(columns, list) or not isinstance(left_out, dict):
             raise _unknown_form(recipe)
-        encoder.columns_ = [_restored(column) for column in columns]
+        restored = [_restored(column) for column in columns]
+        encoder = cls([*(column.name for column in restored), *left_out])  # for a refit
+        encoder.columns_ = restored
         encoder.left_out_ = {name: str(reason)[:200] for name, reason in left_out.items()}
-        used = [column.name for column in encoder.columns_]
-        encoder.features = [*used, *left_out]  # for a refit
-        if len(set(encoder.features)) < len(encoder.features):
+        if len(set(encoder.features or ())) < len(restored) + len(left_out):
             raise _unknown_form(recipe)
         return encoder
 
 
-def _unknown_form(saved: Any) -> FileFormatError:
+def _unknown_form(saved: Json) -> FileFormatError:
     return FileFormatError(
         f"The encoding of the gate's inputs has an unknown form: {shown(saved)}. Save the model "
         "again."
     )
 
 
-_TYPES: dict[str, Any] = {
-    "name": str,
-    "kind": str,
-    "fill": (int, float),
-    "has_missing": bool,
-    "levels": list,
-    "has_others": bool,
-    "parts": list,
-}
-_KINDS = ("number", "truth", "category", "date")
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "name": str, "kind": str, "fill": (int, float), "has_missing": bool, "levels": list,
+    "has_others": bool, "parts": list,
+}  # fmt: skip
 
 
 def _restored(saved: Any) -> EncodedColumn:
-    if not isinstance(saved, dict) or set(saved) != set(_TYPES):
-        raise _unknown_form(saved)
-    typed = all(isinstance(saved[name], kind) for name, kind in _TYPES.items())
-    if not typed or saved["kind"] not in _KINDS or isinstance(saved["fill"], bool):
-        raise _unknown_form(saved)
-    levels = all(isinstance(level, str) for level in saved["levels"])
-    parts = all(part in DATE_PARTS for part in saved["parts"])
-    if not levels or not parts or not abs(saved["fill"]) <= LARGEST_FILL:
-        raise _unknown_form(saved)
-    return EncodedColumn(**saved | {"fill": float(saved["fill"])})
+    if (
+        isinstance(saved, dict)
+        and set(saved) == set(_TYPES)
+        and all(isinstance(saved[name], kind) for name, kind in _TYPES.items())
+        and saved["kind"] in ("number", "truth", "category", "date")
+        and all(isinstance(level, str) for level in saved["levels"])
+        and all(part in DATE_PARTS for part in saved["parts"])
+        and not isinstance(saved["fill"], bool)
+        and abs(saved["fill"]) <= LARGEST_FILL
+    ):
+        return EncodedColumn(**saved | {"fill": float(saved["fill"])})
+    raise _unknown_form(saved)
 
 
-def _frame(X: Any) -> nw.DataFrame[Any]:
+def _frame(X: IntoDataFrame) -> Frame:
     frame = to_narwhals(X)
     if not isinstance(frame, nw.DataFrame):
         raise InvalidInputError(
             f"TableEncoder takes a data frame with named columns; received a {type(X).__name__}. "
-            "Pass a pandas or polars frame, or leave gate_features= out for plain numbers."
+            "Pass a pandas or polars frame, or omit gate_features= for plain numbers."
         )
     _check_names_are_strings(frame.columns)
     return frame
 
 
-def _column_list(features: Any) -> list[str]:
-    columns = [features] if isinstance(features, str) else list(features)
+def _column_list(features: Sequence[str] | None, frame: Frame) -> list[str]:
+    columns = list(frame.columns if features is None else features)
+    if isinstance(features, str):
+        return [features]
     if not all(isinstance(column, str) for column in columns):
         raise InvalidInputError(
             f"features of TableEncoder must be names of columns; received {features!r}. Pass a "
@@ -257,145 +295,136 @@ def _column_list(features: Any) -> list[str]:
 
 def _check_names_are_strings(names: Sequence[object]) -> None:
     """Refuse integers and the tuples of a pandas MultiIndex as column names."""
-    others = [name for name in names if not isinstance(name, str)]
-    if not others:
+    name = next((name for name in names if not isinstance(name, str)), None)
+    if name is None:
         return
-    if isinstance(others[0], tuple):
-        way_out = "X.columns = ['_'.join(map(str, name)) for name in X.columns]"
-    else:
-        way_out = "X.columns = X.columns.astype(str)"
+    solution = "X.columns = X.columns.astype(str)"
+    if isinstance(name, tuple):
+        solution = "X.columns = ['_'.join(map(str, name)) for name in X.columns]"
     raise InvalidInputError(
-        f"TableEncoder needs strings as column names; received {others[0]!r} "
-        f"({type(others[0]).__name__}). Rename the columns: {way_out}."
+        f"TableEncoder needs strings as column names; received {name!r} "
+        f"({type(name).__name__}). Rename the columns: {solution}."
     )
 
 
-def _column(frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:
+def _column(frame: Frame, name: str) -> Series:
     if name not in frame.columns:
         raise missing_column(name, frame.columns)
     return frame[name]
 
 
-def _look_at(name: str, series: Any) -> EncodedColumn | str:
-    """How a column becomes numbers, or why it cannot."""
+def _inspect(name: str, series: Series) -> EncodedColumn | str:
+    """Decide how a column becomes numbers, or return the reason why it is left out."""
     missing = _missing(series)
-    flagged = bool(missing.any())
+    has_missing = bool(missing.any())
     if missing.all():
         return "all values are missing"
-    is_number = series.dtype.is_numeric() and not _are_ids(series)
-    if is_number or series.dtype == nw.Boolean:
+    if series.dtype in (nw.Date, nw.Datetime):
+        return _inspect_dates(name, _days(series, name)[~missing], has_missing)
+    if series.dtype == nw.Boolean or (series.dtype.is_numeric() and not _are_ids(series)):
         present = _numbers(series, name)[~missing]
-        if np.ptp(present) == 0 and not flagged:
-            return "all values are the same"
-        if series.dtype.is_integer() and _counts(present):
+        if np.ptp(present) == 0 and not has_missing:
+            return CONSTANT
+        if series.dtype.is_integer() and _are_row_numbers(present):
             return "it numbers the rows"
         kind = "truth" if series.dtype == nw.Boolean else "number"
-        return EncodedColumn(name, kind, float(np.median(present)), flagged)
-    if series.dtype in (nw.Date, nw.Datetime):
-        days = _days(series, name)[~missing]
-        if np.ptp(days) == 0 and not flagged:
-            return "all values are the same"
-        parts = _parts_of_dates(days)
-        if not parts and not flagged:
-            return "rows come in its order, and later ones would lie outside the sample"
-        return EncodedColumn(name, "date", float(np.median(days)), flagged, parts=parts)
+        return EncodedColumn(name, kind, float(np.median(present)), has_missing)
     texts = [text for text, gone in zip(_texts(series), missing, strict=True) if not gone]
-    return _look_at_texts(name, texts, flagged)
+    return _inspect_texts(name, Counter(texts), has_missing)
 
 
-def _are_ids(series: Any) -> bool:
-    """Whether whole numbers have more digits than a floating number holds: they are names."""
+def _inspect_dates(name: str, days: Array, has_missing: bool) -> EncodedColumn | str:
+    if np.ptp(days) == 0 and not has_missing:
+        return CONSTANT
+    parts = list(DATE_PARTS)
+    if _are_sorted(days):
+        # New rows lie after the last day, so only cycles that the sample covers carry over.
+        parts = [cycle for cycle, length in CYCLES.items() if np.ptp(days) >= length]
+    if not parts and not has_missing:
+        return "the rows are sorted by it, so new rows would lie outside the sample"
+    return EncodedColumn(name, "date", float(np.median(days)), has_missing, parts=parts)
+
+
+def _inspect_texts(name: str, counts: Counter[str], has_missing: bool) -> EncodedColumn | str:
+    if len(counts) == 1 and not has_missing:
+        return CONSTANT
+    frequent = [level for level, rows in counts.most_common(MOST_LEVELS) if rows >= FEWEST_ROWS]
+    if not frequent and not has_missing:
+        return "nearly all values are different"
+    # One level is redundant if all are frequent, but shrinkage treats levels alike only if each
+    # has a column.
+    has_others = len(frequent) < len(counts)
+    return EncodedColumn(name, "category", 0.0, has_missing, sorted(frequent), has_others)
+
+
+def _are_ids(series: Series) -> bool:
+    """Whether whole numbers have more digits than a floating number holds."""
     return series.dtype.is_integer() and max(-series.min(), series.max()) > EXACT
 
 
-def _counts(values: Array) -> bool:
-    """Whether whole numbers only tell rows apart: all different, and in order or without gaps.
+def _are_row_numbers(values: Array) -> bool:
+    """Whether whole numbers are all different, and either sorted or without gaps.
 
-    New rows would lie outside of everything that such a column has shown.
+    New rows would lie outside the range of such a column.
     """
-    steps = np.diff(np.sort(values))
-    different = len(values) > FEWEST_ROWS and steps.min() > 0
-    in_order = bool((np.diff(values) > 0).all() or (np.diff(values) < 0).all())
-    return different and (in_order or steps.max() == 1)
+    gaps = np.diff(np.sort(values))
+    steps = np.diff(values)
+    is_sorted = bool((steps > 0).all() or (steps < 0).all())
+    return len(values) > FEWEST_ROWS and gaps.min() > 0 and (is_sorted or gaps.max() == 1)
 
 
-def _in_order(days: Array) -> bool:
-    """Whether dates come in the order of the rows, one way or the other, and are not all the same.
-
-    Rows that come after these have later dates, as they would have higher numbers.
-    """
+def _are_sorted(days: Array) -> bool:
+    """Whether the rows are sorted by their dates, in either direction, and the dates differ."""
     steps = np.diff(days)
-    one_way = bool((steps >= 0).all() or (steps <= 0).all())
-    return len(days) > FEWEST_ROWS and bool(steps.any()) and one_way
+    is_sorted = bool((steps >= 0).all() or (steps <= 0).all())
+    return len(days) > FEWEST_ROWS and bool(steps.any()) and is_sorted
 
 
-def _parts_of_dates(days: Array) -> list[str]:
-    """What of dates says something about new rows.
-
-    Where rows come in their order, new ones lie behind the last day: then only cycles that the
-    sample has been through.
-    """
-    if not _in_order(days):
-        return list(DATE_PARTS)
-    return [part for part, length in CYCLES.items() if np.ptp(days) >= length]
-
-
-def _look_at_texts(name: str, texts: list[str], flagged: bool) -> EncodedColumn | str:
-    counts = Counter(texts)
-    if len(counts) == 1 and not flagged:
-        return "all values are the same"
-    frequent = [level for level, rows in counts.most_common(MOST_LEVELS) if rows >= FEWEST_ROWS]
-    if not frequent and not flagged:
-        return "nearly all values are different"
-    # The last level of a column whose levels are all frequent says what the others say already,
-    # but shrinkage treats levels alike only if each has its column.
-    others = len(frequent) < len(counts)
-    return EncodedColumn(name, "category", 0.0, flagged, sorted(frequent), others)
-
-
-def _missing(series: Any) -> NDArray[np.bool_]:
+def _missing(series: Series) -> RowMask:
     missing = np.asarray(series.is_null().to_numpy(), dtype=bool)
     if series.dtype.is_float():
         missing = missing | ~np.isfinite(np.asarray(series.to_numpy(), dtype=np.float64))
     return missing
 
 
-def _texts(series: Any) -> list[str]:
-    # A category 1 that a gap turned into 1.0 is the same category.
-    whole = (int(v) if isinstance(v, float) and v.is_integer() else v for v in series.to_list())
-    return [str(value) for value in whole]
+def _texts(series: Series) -> list[str]:
+    # A category 1 that a missing value turned into 1.0 is the same category.
+    return [
+        str(int(value) if isinstance(value, float) and value.is_integer() else value)
+        for value in series.to_list()
+    ]
 
 
-def _numbers(series: Any, name: str) -> Array:
-    """A column of numbers, or of texts that read as numbers."""
+def _numbers(series: Series, name: str) -> Array:
+    """Convert a column of numbers, or of texts that read as numbers."""
     try:
         return np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
     except Exception as error:  # each library of frames raises its own
-        raise InvalidInputError(
-            f"Column {name!r} held numbers when the model was fitted; now it is of type "
-            f"{series.dtype} ({error}). Give it numbers again."
-        ) from error
+        raise _wrong_type(series, name, "numbers", "numbers", error) from error
 
 
-def _days(series: Any, name: str) -> Array:
-    """Days since 1970, with fractions; texts are read as ISO dates."""
-    if series.dtype.is_numeric():
-        raise InvalidInputError(
-            f"Column {name!r} held dates when the model was fitted; now it holds numbers "
-            f"({series.dtype}). Give it dates such as 2024-05-31 again."
-        )
+def _days(series: Series, name: str) -> Array:
+    """Convert dates to days since 1970, with fractions; texts are read as ISO dates."""
     try:
+        if series.dtype.is_numeric():
+            raise TypeError("numbers are not dates")
         moments = np.asarray(series.to_numpy()).astype("datetime64[ms]")
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(
-            f"Column {name!r} held dates when the model was fitted; now it is of type "
-            f"{series.dtype} ({error}). Give it dates such as 2024-05-31 again."
-        ) from error
+        raise _wrong_type(series, name, "dates", "dates such as 2024-05-31", error) from error
     return moments.astype(np.int64) / 86_400_000.0
 
 
+def _wrong_type(
+    series: Series, name: str, kind: str, expected: str, error: Exception
+) -> InvalidInputError:
+    return InvalidInputError(
+        f"Column {name!r} held {kind} when the model was fitted; now it is of type "
+        f"{series.dtype} ({error}). Pass {expected} again."
+    )
+
+
 def _date_names(name: str, part: str) -> list[str]:
-    return [name] if part == "day" else [f"{name}, {part} {turn}" for turn in ("sin", "cos")]
+    return [name] if part == "day" else [f"{name}, {part} {wave}" for wave in ("sin", "cos")]
 
 
 def _date_numbers(days: Array, part: str) -> list[Array]:
@@ -403,3 +432,251 @@ def _date_numbers(days: Array, part: str) -> list[Array]:
         return [days]
     angle = 2.0 * np.pi * days / CYCLES[part]
     return [np.sin(angle), np.cos(angle)]
+
+
+FeatureSpec: TypeAlias = (
+    ColumnKey | Sequence[ColumnKey] | AnyArray | TransformerMixin | Callable[[Sized], Sized] | None
+)
+_RECIPE_KEYS = {"all": None, "columns": "columns", "function": "import", "table": "table"}
+"""The further key in the recipe of each kind."""
+
+
+class GateFeatures:
+    """The inputs of the gate, the same at fit and at prediction.
+
+    Parameters
+    ----------
+    spec : None, a list of columns, a scikit-learn transformer, or a function of X
+        None means every column without predictions of candidates. A transformer is cloned and
+        fitted on X without those columns.
+    hidden : collection of str or int
+        Columns with predictions of candidates, which the gate does not see by default.
+    raw : bool
+        Whether the gate takes inputs that are not tables, such as lists, tensors and data sets.
+    needed : bool
+        Whether the gate uses its inputs. If not, it gets none.
+    """
+
+    def __init__(
+        self,
+        spec: FeatureSpec = None,
+        hidden: Collection[ColumnKey] = (),
+        *,
+        raw: bool = False,
+        needed: bool = True,
+    ) -> None:
+        self.spec = spec
+        self.needed = needed
+        self.raw = raw
+        self.hidden = tuple(hidden)
+        self.columns: list[ColumnKey] | None = None
+        self.transformer: Any = None
+        if isinstance(spec, str | int | np.integer):
+            spec = [spec]
+        if isinstance(spec, list | tuple | np.ndarray):
+            self.columns = checked_columns(spec, "gate_features")
+        elif spec is not None and not hasattr(spec, "transform") and not callable(spec):
+            raise InvalidInputError(
+                "gate_features must be None, a list of columns, a transformer or a function "
+                f"of X; received {spec!r}."
+            )
+
+    def fit(self, X: Sized, y: ArrayLike | None = None) -> Self:
+        """Fit a clone of the transformer, if there is one."""
+        if hasattr(self.spec, "transform"):
+            self.transformer = clone(self.spec).fit(drop_columns(X, self.hidden), y)
+        return self
+
+    def transform(self, X: Sized, in_parts: bool = False) -> Any:
+        """Return the inputs of the gate: (n, p) finite numbers, or n rows of any kind if `raw`.
+
+        in_parts : whether a table of Arrow may be wrapped as `ArrowRows` instead of copied.
+        Without a `spec`, an array X must have passed scikit-learn's `validate_data`.
+        """
+        if not self.needed:
+            return np.empty((n_rows(X), 0))
+        features = self._select(X)
+        if self.raw:
+            features = _texts_of(features)
+        if not self.raw or is_table(features):
+            wrapped = ArrowRows.of(features) if in_parts else None
+            features = wrapped or self._numeric(features)
+        if n_rows(features) != n_rows(X):
+            raise InvalidInputError(
+                f"gate_features must return one row for each row of X; it returned "
+                f"{n_rows(features)} rows for {n_rows(X)}."
+            )
+        return features
+
+    def named_inputs(self, inputs: Array, X: Sized) -> tuple[list[str], Array]:
+        """Return the inputs of the gate under the names of columns: names, and numbers (n, p).
+
+        A name may stand for several numbers. A category of a `TableEncoder` is one number.
+        """
+        if isinstance(self.transformer, TableEncoder):
+            return self.transformer.by_source(inputs)
+        return self.input_names(X, inputs.shape[1]), inputs
+
+    def input_names(self, X: Sized, n: int) -> list[str]:
+        """Return names of the n inputs of the gate, those of columns of X if possible.
+
+        >>> GateFeatures(None, [1]).input_names(np.zeros((1, 3)), 2)
+        ['x0', 'x2']
+        """
+        names = self._names_by_spec(X)
+        return names if len(names) == n else [f"input {k}" for k in range(n)]
+
+    def _names_by_spec(self, X: Sized) -> list[str]:
+        """Names of the columns that `_select` returns; an empty list if they are unknown."""
+        if self.spec is not None and self.columns is None:
+            named = getattr(self.transformer, "get_feature_names_out", list)
+            with suppress(Exception):  # a transformer may not know the names of its inputs
+                return [str(name) for name in named()]
+            return []
+        if not hasattr(X, "shape"):
+            return []
+        names = column_names(X) or [f"x{k}" for k in range(X.shape[1])]
+        if self.columns is not None:
+            return [str(names[k]) for k in positions_of(X, self.columns)]
+        hidden = set(positions_of(X, self.hidden))
+        return [str(name) for k, name in enumerate(names) if k not in hidden]
+
+    def recipe(self) -> dict[str, Json]:
+        """Describe the inputs in JSON; transformers and nameless functions must be passed again."""
+        recipe: dict[str, Json] = {"kind": "all", "hidden": [*sorted(self.hidden, key=str)]}
+        if self.columns is not None:
+            return recipe | {"kind": "columns", "columns": [*self.columns]}
+        if self.spec is None:
+            return recipe
+        if isinstance(self.transformer, TableEncoder):
+            return recipe | {"kind": "table", "table": self.transformer.recipe()}
+        function = self.spec if self.transformer is None and callable(self.spec) else None
+        if (name := import_name(function)) is not None:
+            return recipe | {"kind": "function", "import": name}
+        return recipe | {"kind": "attach", "what": repr(self.spec)}
+
+    @classmethod
+    def from_recipe(cls, recipe: dict[str, Json]) -> Self:
+        """Restore from a recipe. It may import a function, so pass trusted recipes only."""
+        kind = str(recipe.get("kind"))
+        expected = {"kind", "hidden", _RECIPE_KEYS.get(kind)} - {None}
+        if kind not in _RECIPE_KEYS or set(recipe) != expected:
+            raise FileFormatError(f"The inputs of the gate have an unknown form: {shown(recipe)}.")
+        hidden = _saved_columns(recipe.get("hidden"))
+        if kind == "function":
+            return cls(import_object(str(recipe["import"])), hidden)
+        if kind == "table":
+            return cls.attached(TableEncoder.from_recipe(recipe["table"]), hidden)
+        if kind == "columns":
+            return cls(_saved_columns(recipe["columns"]), hidden)
+        return cls(None, hidden)
+
+    @classmethod
+    def attached(cls, spec: FeatureSpec, hidden: Collection[ColumnKey]) -> Self:
+        """Use a function, or a transformer that is fitted already."""
+        features = cls(spec, hidden)
+        if hasattr(spec, "transform"):
+            features.transformer = spec
+        return features
+
+    def _select(self, X: Sized) -> Sized:
+        if self.columns is not None:
+            return pick_columns(X, self.columns)
+        visible = drop_columns(X, self.hidden)
+        if self.transformer is not None:
+            return self.transformer.transform(visible)
+        return self.spec(visible) if callable(self.spec) else visible
+
+    def _numeric(self, selected: Sized) -> Array:
+        is_checked = self.spec is None and isinstance(selected, np.ndarray)
+        if getattr(selected, "ndim", 2) == 1:
+            selected = dense(selected)[:, None]
+        if getattr(selected, "shape", (0, 1))[1:] == (0,):
+            reason = "all hold predictions" if self.spec is None else "gate_features selects none"
+            raise InvalidInputError(
+                f"The gate has no column to see: {reason}. Add columns that describe the inputs, "
+                "pass gate_features=, or choose gate='global', which needs none."
+            )
+        refuse_dates(selected)
+        if is_checked:
+            numbers = np.asarray(selected)
+            if numbers.dtype in _FLOATS or (self.raw and numbers.dtype.kind in "biu"):
+                return numbers
+            return numbers.astype(np.float64)
+        # Integers may be tokens, which a raw gate takes unchanged.
+        dtype = "numeric" if self.raw else _FLOATS
+        try:
+            values = dense(selected)
+            if holds_dates(values):
+                raise TypeError("dates and durations")
+            return np.asarray(check_array(values, dtype=dtype, input_name="X"))
+        except (ValueError, TypeError) as error:
+            faults = list(_faults_of_columns(selected))
+            if not faults:
+                raise
+            if len(faults) > FAULTS_SHOWN:
+                n_more = len(faults) - FAULTS_SHOWN
+                faults[FAULTS_SHOWN:] = [f"and {n_more} more columns have faults"]
+            raise InvalidInputError(
+                f"The gate needs finite numbers: {', '.join(faults)}. Pass "
+                "gate_features=TableEncoder(), which encodes categories, dates and missing "
+                "values, a list of numeric columns, or any other transformer."
+            ) from error
+
+
+def refuse_dates(X: Sized) -> None:
+    """Refuse an array or a list of dates or durations, which a gate would take for numbers.
+
+    >>> refuse_dates(np.zeros((3, 2)))
+    """
+    if holds_dates(X):
+        raise InvalidInputError(
+            "The gate needs numbers, and X holds dates or durations. Pass a data frame and "
+            "gate_features=TableEncoder(), which encodes dates, or turn them into numbers."
+        )
+
+
+def _saved_columns(columns: Json) -> list[ColumnKey]:
+    if not isinstance(columns, list):
+        raise FileFormatError(f"Columns of a file are a list; received {shown(columns)}.")
+    return checked_columns(columns, "The columns of a file")
+
+
+def _texts_of(selected: Sized) -> Sized:
+    """Return the texts of a frame, its column "text" or its only column; else it unchanged."""
+    names = column_names(selected) or []
+    column = names[0] if len(names) == 1 else "text"
+    if column not in names:
+        return selected
+    values = column_values(selected, column)
+    return values.tolist() if _as_numbers(values) is None else selected
+
+
+def _faults_of_columns(selected: Sized) -> Iterator[str]:
+    """Describe each column of a frame with values that are not finite numbers."""
+    for position, name in enumerate(column_names(selected) or []):
+        values = dense(pick_columns(selected, [position])).ravel()
+        numbers = _as_numbers(values)
+        if numbers is None:
+            yield f"column {name!r} holds {_described(values)}"
+        elif not np.isfinite(numbers).all():
+            count = int((~np.isfinite(numbers)).sum())
+            yield f"column {name!r} is missing or infinite in {count} of {len(numbers)} rows"
+
+
+def _described(values: AnyArray) -> str:
+    if values.dtype.kind in "mM":
+        return "dates or durations"
+    objects = values.astype(object)
+    stray = (value for k, value in enumerate(values) if _as_numbers(objects[k : k + 1]) is None)
+    return f"values such as {str(next(stray, values[0]))!r}"
+
+
+def _as_numbers(values: AnyArray) -> Array | None:
+    """Convert values to numbers; None for dates and durations, and if some are not numbers."""
+    if values.dtype.kind in "mM":
+        return None
+    try:
+        return values.astype(np.float64)
+    except (ValueError, TypeError):
+        return None

@@ -35,7 +35,7 @@ from localma.tables.frames import n_rows
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from localma.backbones.registry import Backbone
+    from localma.pretrained import Backbone
 
 Number = TypeVar("Number", int, float)
 
@@ -68,9 +68,7 @@ class TimmCandidate(FromFile, LogitsCandidate):
     ``(pixels / 255 - mean) / std``. Grey images become RGB and alpha channels are dropped.
     Weights in half precision run in float32.
 
-    timm needs torchvision. A torchvision built for CUDA also works with a PyTorch for CPUs. The
-    EfficientNet-Lites (`tf_efficientnet_lite0`, 1 and 2) and `mobilenet_v1_025` are defined in
-    localma, and need neither timm nor torchvision.
+    timm needs torchvision. With a PyTorch for CPUs, a torchvision that was built for CUDA works.
 
     Parameters
     ----------
@@ -140,7 +138,7 @@ class _Network:
     """A network with the weights of a file."""
 
     def __init__(self, architecture: str, file: ModelFile, device: str) -> None:
-        from localma.backbones.registry import read_weights  # which needs torch
+        from localma.pretrained import read_weights
 
         backbone, state = _found_backbone(architecture), read_weights(file.path)
         head = backbone.head if isinstance(backbone.head, str) else backbone.head[0]
@@ -158,8 +156,8 @@ class _Network:
 
 
 def _found_backbone(architecture: str) -> Backbone:
-    """Find an architecture that is defined in localma, or one of timm's."""
-    from localma.backbones.registry import BACKBONES, find_backbone
+    """Find the architecture of that name in timm."""
+    from localma.pretrained import find_backbone
 
     try:
         return find_backbone(architecture)
@@ -168,7 +166,7 @@ def _found_backbone(architecture: str) -> Backbone:
             f"{error} Or make the network yourself and pass the nn.Module: TorchCandidate(module)."
         ) from error
     except InvalidInputError as error:
-        names = [*BACKBONES, *optional("timm", extra="vision").list_models()]
+        names = optional("timm", extra="vision").list_models()
         similar = get_close_matches(architecture, names, n=5, cutoff=0.5)
         hint = "no name is similar."
         if similar:
@@ -222,7 +220,7 @@ def _activation(classes: Classes | None, n_outputs: int, file: ModelFile) -> Act
 
 def _read(rows: Sequence[Any] | AnyArray, size: tuple[int, int]) -> Tensor:
     """Read images as one tensor (n, 3, height, width) between 0 and 1; an error names the row."""
-    from localma.backbones.images import ImageRows
+    from localma.images import ImageRows
 
     images, tensors = ImageRows(rows, size, resize=True), []
     for row in range(n_rows(rows)):

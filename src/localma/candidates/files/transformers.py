@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from localma._optional import optional
-from localma._torch_packages import import_transformers, model_folder, quiet
 from localma._types import Float64, Integers, Json
 from localma.candidates.base import (
     AUTO_MEMORY,
@@ -34,6 +33,7 @@ from localma.candidates.files.base import (
 )
 from localma.candidates.outputs import Activation, Classes, Labels, Table, Task, as_labels, listed
 from localma.errors import InvalidInputError
+from localma.pretrained import import_transformers, model_folder, quiet
 from localma.tables.frames import n_rows
 
 if TYPE_CHECKING:

@@ -1,10 +1,10 @@
-// Sorts tables, picks features and candidates, points at rows. The page reads without it.
+// Sorts tables, picks features and candidates, and shows single rows. The page works without it.
 (function () {
   "use strict";
   const SVG = "http://www.w3.org/2000/svg";
   const data = JSON.parse(document.getElementById("data").textContent);
 
-  // Names are data: they reach the page as text only, through this function.
+  // Names are data. They reach the page only as text, through this function.
   function make(tag, attributes, children) {
     const isSvg = ["svg", "rect", "text"].includes(tag);
     const element = isSvg ? document.createElementNS(SVG, tag) : document.createElement(tag);
@@ -20,7 +20,7 @@
     return text === "" ? null : Number.isNaN(number) ? text : number;
   }
 
-  // What is missing stays last in either direction.
+  // Missing values stay last in both directions.
   function compare(a, b, sign) {
     if (a === null || b === null) return (a === null) - (b === null);
     if (typeof a === "number" && typeof b === "number") return sign * (a - b);
@@ -178,7 +178,7 @@
     show(0);
   }
 
-  // A press lets one candidate stand out in all pictures, another press brings the others back.
+  // A click highlights one candidate in all charts; a second click shows all of them again.
   function pickCandidates() {
     const buttons = [];
     for (const item of document.querySelectorAll(".legend li[data-pick]")) {

@@ -1,0 +1,336 @@
+"""Base classes of the records: tables, JSON, data frames and plots.
+
+Colours are those of Okabe and Ito, which colour-blind readers can distinguish. Their yellow does
+not show on white, so a dark wine red replaces it. Every colour has a line style, a marker and a
+hatch, so that a plot can be read in black and white.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from html import escape
+from math import isfinite
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+
+import numpy as np
+
+from localma._optional import optional
+from localma._types import Float64, Json
+from localma.errors import InvalidInputError
+from localma.wording import number, printable, short
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.typing import LineStyleType
+
+Label = str | int | float | bool
+"""A class."""
+Output = Label | list[float] | None
+"""A prediction: a number, a list of K numbers, or a label."""
+Columns = dict[str, list[Output]]
+"""A table: the values of each column by its name."""
+Item = TypeVar("Item")
+
+LONGEST_CELL = 40
+
+
+class SeriesStyle(NamedTuple):
+    """Look of one candidate in a plot."""
+
+    colour: str
+    line: LineStyleType
+    marker: str
+    hatch: str
+
+
+SERIES = (
+    SeriesStyle("#0072B2", "-", "o", ""),
+    SeriesStyle("#D55E00", "--", "s", "//"),
+    SeriesStyle("#009E73", ":", "^", "\\\\"),
+    SeriesStyle("#CC79A7", "-.", "D", "xx"),
+    SeriesStyle("#E69F00", (0, (6, 1)), "v", ".."),
+    SeriesStyle("#56B4E9", (0, (3, 1, 1, 1)), "P", "++"),
+    SeriesStyle("#000000", (0, (1, 1)), "X", "oo"),
+    SeriesStyle("#882255", (0, (6, 3, 1, 3, 1, 3)), "*", "--"),
+    SeriesStyle("#999999", (0, (2, 2)), "h", "||"),
+)
+COLOURS = tuple(style.colour for style in SERIES)
+KIND_COLOURS = {"local": "#0072B2", "global": "#D55E00", "equal": "#009E73", "control": "#CC79A7"}
+KIND_MARKERS = {"local": "o", "global": "s", "equal": "^", "control": "D"}
+
+
+def plain(value: object) -> Json:
+    """Convert arrays and records to values that JSON can hold; NaN and infinity become None.
+
+    >>> plain({"risk": np.float64(0.5), "error": float("nan"), "n": np.array([1, 2])})
+    {'risk': 0.5, 'error': None, 'n': [1, 2]}
+    """
+    return _converted(value, _record_as_json)
+
+
+def _converted(value: Any, convert_record: Callable[[Any], Any]) -> Any:
+    """Convert containers and numbers to plain values, and records with a function."""
+    if is_dataclass(value):
+        return convert_record(value)
+    if isinstance(value, Mapping):
+        return {str(key): _converted(item, convert_record) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic) and not isinstance(value, str):
+        return _converted(value.tolist(), convert_record)
+    if isinstance(value, list | tuple):
+        return [_converted(item, convert_record) for item in value]
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
+
+
+def _record_as_json(record: Any) -> Json:
+    if isinstance(record, Record):
+        return record.to_plain()
+    return {field.name: plain(getattr(record, field.name)) for field in fields(record)}
+
+
+class Record:
+    """Base of the frozen dataclasses that `localma.inspection` returns.
+
+    Fields hold plain Python values and other records. A number that does not exist, such as a
+    standard error from one row, is None.
+    """
+
+    json_names: ClassVar[dict[str, str]] = {}
+    """Fields whose name in JSON is not a valid name in Python."""
+
+    def __post_init__(self) -> None:
+        for name in self._field_names():
+            value = _converted(getattr(self, name), lambda record: record)
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def _field_names(cls) -> list[str]:
+        return [field.name for field in fields(cls)]  # type: ignore[arg-type]
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return all fields by name, as plain values that JSON can hold."""
+        return {
+            self.json_names.get(name, name): plain(getattr(self, name))
+            for name in self._field_names()
+        }
+
+    def to_plain(self) -> Json:
+        """Return the value of this record inside the dict of another record."""
+        return self.to_dict()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Json]) -> Self:
+        """Restore the record from `to_dict`."""
+        hints = typing.get_type_hints(cls)
+        return cls(
+            **{
+                name: _restored(hints[name], values[cls.json_names.get(name, name)])
+                for name in cls._field_names()
+            }
+        )
+
+    def columns(self) -> Columns:
+        """Return the record as a table."""
+        values = self.to_dict().values()
+        return {"field": [*self._field_names()], "value": [str(value) for value in values]}
+
+    def notes(self) -> list[str]:
+        """Return the sentences below the table."""
+        return []
+
+    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
+        """Return the table as a data frame of pandas or polars."""
+        return optional(library, extra=None).DataFrame(self.columns())
+
+    def __str__(self) -> str:
+        columns = _texts(self.columns())
+        widths = [max(map(len, [name, *cells])) for name, cells in columns.items()]
+        rows = [tuple(columns), *zip(*columns.values(), strict=True)]
+        return "\n".join([_line(row, widths) for row in rows] + [*map(printable, self.notes())])
+
+    def _repr_html_(self) -> str:
+        columns = _texts(self.columns())
+        head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+            for row in zip(*columns.values(), strict=True)
+        )
+        notes = "".join(f"<p>{escape(printable(note))}</p>" for note in self.notes())
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
+
+
+class Display(Record):
+    """Base of the records that matplotlib can draw."""
+
+    if TYPE_CHECKING:  # so that `get_type_hints` does not need matplotlib
+        ax_: Axes
+        figure_: Figure
+        _owns_figure: bool
+
+    def _start_plot(self, ax: Axes | None, width: float, height: float) -> Axes:
+        """Store the axes, as scikit-learn's displays do; make a figure if there are none."""
+        self._set("_owns_figure", ax is None)
+        if ax is None:
+            ax = self._new_axes(width, height)[0]
+        self._set("ax_", ax)
+        self._set("figure_", ax.figure)
+        return ax
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    @staticmethod
+    def _new_axes(width: float, height: float, rows: int = 1, columns: int = 1) -> list[Axes]:
+        pyplot = optional("matplotlib.pyplot", extra="plot")
+        _, axes = pyplot.subplots(
+            rows, columns, figsize=(width, height), layout="constrained", squeeze=False
+        )
+        return list(axes.ravel())
+
+    def _label_rows(self, labels: Sequence[str], fontsize: str | None = None) -> None:
+        """Label the rows of a horizontal plot, from top to bottom."""
+        self.ax_.set_yticks(range(len(labels)), labels, fontsize=fontsize)
+        self.ax_.set_ylim(len(labels) - 0.5, -0.5)
+
+    def _set_title(self, text: str) -> None:
+        """Write a sentence above the whole figure if it is new, and above the axes otherwise."""
+        if self._owns_figure:
+            figure = _whole_figure(self.ax_)
+            figure.suptitle(wrapped(text, int(figure.get_figwidth() * 13)), fontsize="small")
+        else:
+            self.ax_.set_title(wrapped(text, 70), fontsize="small")
+
+    def _draw_legend(
+        self, handles: Sequence[Artist] | None = None, labels: Sequence[str] | None = None
+    ) -> None:
+        """Draw the legend below the figure if it is new, and inside the axes otherwise."""
+        if handles is None or labels is None:
+            handles, labels = self.ax_.get_legend_handles_labels()
+        if not self._owns_figure:
+            self.ax_.legend(handles, labels, fontsize="small")
+            return
+        figure = _whole_figure(self.ax_)
+        room = int(figure.get_figwidth() * 12) // (max(map(len, labels)) + 7)
+        columns = max(1, min(len(labels), room))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+
+
+class ListDisplay(Display, Generic[Item]):
+    """Base of the displays whose only field is a list, which is also their value in JSON."""
+
+    @property
+    def _items(self) -> list[Item]:
+        items: list[Item] = getattr(self, self._field_names()[0])
+        return items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._items)
+
+    def __getitem__(self, position: int) -> Item:
+        return self._items[position]
+
+    def to_plain(self) -> Json:
+        """Return the list of records."""
+        return plain(self._items)
+
+
+def nothing_to_draw() -> InvalidInputError:
+    """Build the error for a plot of weights that do not depend on the input."""
+    return InvalidInputError(
+        "There is nothing to draw: the weights are the same for every row, or the gate has no "
+        "features. Use predict_weights to see the weights."
+    )
+
+
+def series_style(index: int) -> SeriesStyle:
+    """Return the style of a series; the styles repeat if there are more series."""
+    return SERIES[index % len(SERIES)]
+
+
+def two_errors(errors: Sequence[float | None]) -> Float64:
+    """Return two standard errors, the length of a bar; NaN, which draws no bar, for None.
+
+    >>> two_errors([0.5, None]).tolist()
+    [1.0, nan]
+    """
+    return 2 * np.array(errors, dtype=np.float64)
+
+
+def name_text(name: str, longest: int = 28) -> str:
+    """Shorten a name for matplotlib, and keep it from being read as mathematics.
+
+    >>> name_text("$x_1$")
+    '\\\\$x_1\\\\$'
+    """
+    text = short(name, longest)
+    if text.startswith("_"):  # a legend leaves these out; a zero-width space does not show
+        text = f"\u200b{text}"
+    return text.replace("$", r"\$")
+
+
+def wrapped(text: str, width: int) -> str:
+    """Break a sentence into lines, and keep it from being read as mathematics."""
+    return "\n".join(wrap(text, width)).replace("$", r"\$")
+
+
+def _whole_figure(ax: Axes) -> Figure:
+    """Return the figure of the axes, also if they are in a subfigure."""
+    figure: Any = ax.figure
+    return figure.figure
+
+
+def _restored(hint: Any, value: Any) -> Any:
+    """Convert a JSON value to the type of its field."""
+    if value is None:
+        return None
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        options = [option for option in arguments if option is not types.NoneType]
+        if len(options) > 1:
+            return value
+        return _restored(options[0], value)
+    if origin is list:
+        return [_restored(arguments[0], item) for item in value]
+    if origin is tuple:
+        return tuple(value)
+    if origin is dict:
+        return {key: _restored(arguments[1], item) for key, item in value.items()}
+    if not is_dataclass(hint) or not isinstance(hint, type):
+        return value
+    if issubclass(hint, Record):
+        if isinstance(value, list):
+            value = {hint._field_names()[0]: value}
+        return hint.from_dict(value)
+    hints = typing.get_type_hints(hint)
+    return hint(**{name: _restored(hints[name], item) for name, item in value.items()})
+
+
+def _texts(columns: Columns) -> dict[str, list[str]]:
+    """Convert the cells of a table to text."""
+    return {
+        printable(name): [printable(_text(value)) for value in values]
+        for name, values in columns.items()
+    }
+
+
+def _text(value: Output) -> str:
+    if value is None:
+        return ""
+    return short(number(value), LONGEST_CELL)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    aligned = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+    return "  ".join([cells[0].ljust(widths[0]), *aligned[1:]]).rstrip()
