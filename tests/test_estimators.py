@@ -801,7 +801,7 @@ class TestClearErrors:
         [
             (
                 (np.array([True, False]), np.array([False, True])),
-                r"must be numbers of rows, or a mask of all \d+ rows; fold 0 of cv has values of "
+                r"must be row indices, or a mask of all \d+ rows; fold 0 of cv has values of "
                 r"dtype bool and shape \(2,\)",
             ),
             ((["a"], ["b"]), r"fold 0 of cv has values of dtype <U1 and shape \(1,\)"),

@@ -14,10 +14,14 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from localma import LocalMAClassifier, LocalMARegressor, TableEncoder, as_candidate, load
-from localma.baseline import Baseline
-from localma.errors import LeakageWarning, LocalMAWarning, WorseThanConstantWarning
-from localma.evidence import BaselineGap, LocalityGain, baseline_gap
-from localma.fit_checks import over_constant, tells_classes, tells_number
+from localma.checks.fit import over_constant, tells_classes, tells_number
+from localma.errors import (
+    LeakageWarning,
+    LocalMAWarning,
+    OutsideSampleWarning,
+    WorseThanConstantWarning,
+)
+from localma.evidence import Baseline, BaselineGap, LocalityGain, baseline_gap
 from localma.gates import Labelled, MLPGate, ShrunkGate
 from localma.inspection import evaluate, summarize
 from localma.losses import LOSSES, Interval, Loss, get_loss
@@ -117,6 +121,22 @@ def test_useless_but_harmless_candidates_do_not_alarm(what):
             model = LocalMARegressor(gate="global").fit(X, y, predictions=P)
         alarms += bool(model.cautions_)
     assert alarms <= 1
+
+
+def test_warnings_point_to_the_line_of_the_caller():
+    X = np.linspace(-1, 1, 700)[:, None]
+    y = np.where(X[:, 0] > 0, "yes", "no")
+    P = {"optimist": np.full(700, 0.9), "pessimist": np.full(700, 0.1)}
+    model = LocalMAClassifier(gate=ShrunkGate(cv=2, n_restarts=1), random_state=0)
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
+        model.fit(X, y, predictions=P)
+        model.predict(X + 1e6, predictions=P)
+        model._warned_outside = False
+        model.predict_proba(X + 1e6, predictions=P)
+    kinds = [warning.category for warning in issued]
+    assert kinds == [LeakageWarning, OutsideSampleWarning, OutsideSampleWarning]
+    assert {warning.filename for warning in issued} == {__file__}
 
 
 def test_the_warning_can_be_filtered():

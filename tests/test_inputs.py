@@ -12,10 +12,11 @@ from hypothesis.extra import numpy as arrays
 
 from localma import Column, LocalMAClassifier, LocalMARegressor, as_candidate
 from localma.candidates import Pool, fit_temperature
+from localma.checks.losses import check_predictions, check_targets, check_unit
 from localma.errors import CandidateError, InvalidInputError
 from localma.gates import EqualGate, GlobalGate, Labelled, MLPGate, ShrunkGate
 from localma.inspection import evaluate, explain, observe, summarize
-from localma.losses import Loss, check_predictions, check_targets, check_unit, get_loss
+from localma.losses import Loss, get_loss
 from localma.tables.frames import unmasked, without_mask
 
 # With constant weights these toys are worse than the mean of the target, as a warning says.

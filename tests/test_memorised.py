@@ -28,10 +28,9 @@ from sklearn.tree import DecisionTreeRegressor
 import localma
 from localma import Column, CrossFitted, LocalMAClassifier, LocalMARegressor, as_candidate
 from localma.candidates.estimator import EstimatorCandidate
-from localma.candidates.training_rows import moved_rows, recognised_rows
+from localma.checks.training_rows import SampleLosses, find_gaps, moved_rows, recognised_rows
 from localma.errors import LocalMAWarning, TrainedOnSampleWarning
 from localma.inspection import evaluate, summarize
-from localma.memorised import SampleLosses, find_gaps
 
 FORESTS = {
     "forest": lambda: RandomForestRegressor(50, random_state=0),

@@ -179,7 +179,7 @@ def test_own_loss_predicts_but_says_it_is_lost(tmp_path, sample):
     again = localma.load(tmp_path / "model.localma")
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     for use in (again.fit, lambda X, y: evaluate(again, X, y)):
-        with pytest.raises(InvalidInputError, match=r"A loss of your own .*load\(path, loss="):
+        with pytest.raises(InvalidInputError, match=r"Your own loss .*load\(path, loss="):
             use(X, y)
     whole = localma.load(tmp_path / "model.localma", loss=mine)
     assert str(evaluate(whole, X, y)) == str(evaluate(model, X, y))
@@ -445,7 +445,7 @@ def test_labels_of_another_type_are_refused(tmp_path, dtype):
     model = LogisticRegression().fit(X, labels)
     LocalMAClassifier({"model": model}, gate="equal").fit(X, labels).save(tmp_path / "m.localma")
     rewrite(tmp_path / "m.localma", lambda description: description.update(classes_dtype=dtype))
-    with pytest.raises(FileFormatError, match=r"The classes \[1000, 2000\] are no "):
+    with pytest.raises(FileFormatError, match=r"The classes \[1000, 2000\] are not of type "):
         localma.load(tmp_path / "m.localma", candidates={"model": model})
 
 
@@ -677,7 +677,10 @@ class TestHostileFiles:
             ({"candidates": [{"name": ["a"], "recipe": None}] * 2}, "'name' of the candidate has"),
             ({"n_features_in": True}, "field 'n_features_in' of the description has the wrong"),
             ({"feature_names_in": ["a", "a", "b"]}, "names of 3 columns must be as many different"),
-            ({"feature_names_in": [["a"], "b", "c"]}, "names of the columns must be strings"),
+            (
+                {"feature_names_in": [["a"], "b", "c"]},
+                "names of 3 columns must be as many different strings",
+            ),
             ({"gate_features": {"kind": ["all"], "hidden": []}}, "inputs of the gate have an unk"),
             ({"gate_features": {"kind": "all", "hidden": [[1]]}}, "must be a list of columns"),
             ({"notes": {"a": 1}}, "Notes must be texts"),

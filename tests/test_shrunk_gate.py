@@ -458,7 +458,7 @@ class TestSplits:
     @pytest.mark.parametrize(
         ("groups", "words"),
         [
-            ([1, 2], r"for each of the 200 rows .* received an array of shape \(2,\)"),
+            ([1, 2], r"for each of the 200 rows; received an array of shape \(2,\)"),
             ([None, *range(199)], "1 of 200 rows have none, the first is row 0"),
             ([*range(198), np.nan, np.nan], "2 of 200 rows have none, the first is row 198"),
         ],
@@ -502,7 +502,7 @@ class TestSplits:
         X, P, y = local_truth(20)
         rows = np.arange(20)
         with pytest.raises(
-            InvalidInputError, match="may not be trained on; fold 0 of cv has 20 rows"
+            InvalidInputError, match="rows that it was trained on; fold 0 of cv has 20 rows"
         ):
             LocalMARegressor(cv=[(rows, rows)]).fit(X, y[:, 0], predictions=P[:, :, 0])
 

@@ -1,4 +1,4 @@
-"""Optional packages are imported where they are used, through this one function."""
+"""Import of optional packages, when they are used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from localma.errors import MissingDependencyError
 
 
 def optional(module: str, *, extra: str | None) -> ModuleType:
-    """Import an optional package, or say which extra, or which package, to install.
+    """Import an optional package; if it is missing, name the extra or package to install.
 
     >>> optional("json", extra=None).dumps([1])
     '[1]'
@@ -19,19 +19,18 @@ def optional(module: str, *, extra: str | None) -> ModuleType:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        # A missing module inside an installed package is that package's fault: let it show.
-        if error.name is None or module.split(".")[0] != error.name.split(".")[0]:
-            raise
         package = module.split(".")[0]
-        wanted = package if extra is None else f"'localma[{extra}]'"
+        if error.name is None or package != error.name.split(".")[0]:
+            raise  # an installed package lacks a module of another one
+        target = f"'localma[{extra}]'" if extra else package
         raise MissingDependencyError(
             f"This needs the package {package!r}, which is not installed; "
-            f"install it with: pip install {wanted}"
+            f"install it with: pip install {target}"
         ) from error
 
 
 def _one_thread_for_torch() -> None:
-    """In a forked process PyTorch would wait for ever for threads that only its parent has."""
+    """Use one thread in a forked process, which does not have the threads of its parent."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.get_num_threads() > 1:
         torch.set_num_threads(1)

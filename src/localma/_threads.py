@@ -1,4 +1,4 @@
-"""Pools of threads that an interruption does not wait for."""
+"""Thread pools that do not delay an interruption."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from contextlib import contextmanager
 def thread_pool(
     size: int, initializer: Callable[[], object] | None = None
 ) -> Iterator[ThreadPoolExecutor]:
-    """Give a pool of threads that is empty when the block ends.
+    """Open a thread pool that has finished all tasks when the block ends.
 
-    If the block is interrupted (Ctrl-C, SIGTERM), it ends at once: tasks that have not begun are
-    dropped, and those that run finish unheeded.
+    If the block is interrupted (Ctrl-C, SIGTERM), it ends immediately. Tasks that have not started
+    are dropped, and running tasks finish in the background.
 
     >>> with thread_pool(2) as pool:
     ...     list(pool.map(abs, [-1, 2]))

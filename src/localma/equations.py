@@ -1,4 +1,4 @@
-"""The mathematics of the paper, each function named after its equation.
+"""Formulas of the paper, each function named after its equation.
 
 Axes are always in the order sample n, candidate M, output K.
 """
@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+from localma._types import Array
 
 if TYPE_CHECKING:
     from localma.losses import Loss
-
-Array = NDArray[np.floating]
 
 
 def softmax(logits: Array) -> Array:
@@ -62,12 +61,14 @@ def global_average(weights: Array, predictions: Array) -> Array:
 
 
 def row_losses(loss: Loss, y: Array, mixture: Array) -> Array:
-    """Loss of each row, the mean over its outputs where there are several.
+    """Loss of each row; with several outputs, their mean.
 
     y, mixture : (n,) or (n, K) -> (n,).
     """
     value = loss.value(y, mixture)
-    return value if value.ndim == 1 else value.mean(axis=1)
+    if value.ndim == 1:
+        return value
+    return value.mean(axis=1)
 
 
 def empirical_risk(

@@ -1,6 +1,6 @@
-"""The errors and warnings of localma; each error is also one that users already catch.
+"""Errors and warnings of localma; each error is also a standard Python error.
 
-Every message states the rule, the value received and the way out.
+Every message states the rule, the value received and what to do.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class LocalMAError(Exception):
     Parameters
     ----------
     message : str
-        The rule, the value received and, unless it is in the hint, the way out.
+        The rule, the value received and, unless it is in the hint, what to do.
     python_hint : str, optional
-        The way out in terms of Python, which a command line leaves out.
+        What to do in terms of Python, which the command line leaves out.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class LocalMAError(Exception):
     """
 
     def __init__(self, message: str = "", *, python_hint: str = "") -> None:
-        # Values of users are often scalars of NumPy; here no message can show np.int64(0).
+        # Users' values are often NumPy scalars, and a message should not show np.int64(0).
         self.plain = _without_numpy_types(message)
         super().__init__(_without_numpy_types(f"{message} {python_hint}".rstrip()))
 
@@ -59,33 +59,28 @@ class InvalidInputError(LocalMAError, ValueError):
 
 
 class CandidateError(LocalMAError, ValueError):
-    """A candidate failed, or returned what no candidate may return.
+    """A candidate failed, or returned invalid predictions.
 
     Parameters
     ----------
     message : str
-        The rule, the value received, the way out.
+        The rule, the value received, and what to do.
     candidate : str
         Name of the candidate in its pool.
     rows : sequence of int, optional
-        The rows, counted from zero, that have no finite prediction, if that is what is wrong.
+        The rows, counted from zero, without a finite prediction, if there are such rows.
     python_hint : str, optional
-        The way out in terms of Python.
+        What to do in terms of Python.
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        candidate: str,
-        rows: Sequence[int] = (),
-        python_hint: str = "",
+        self, message: str, *, candidate: str, rows: Sequence[int] = (), python_hint: str = ""
     ) -> None:
         super().__init__(message, python_hint=python_hint)
         self.candidate, self.rows = candidate, tuple(rows)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # The keyword-only arguments would be lost on the way back from a worker process.
+        # Pickling loses keyword-only arguments, for example in a worker process.
         return _candidate_error, (str(self), self.candidate, self.rows, self.plain)
 
 
@@ -102,15 +97,15 @@ class ChangedCandidateError(LocalMAError, ValueError):
 
 
 class FileFormatError(LocalMAError, ValueError):
-    """A saved model is damaged, or does not have the form that its format version promises."""
+    """A saved model is damaged, or does not have the form of its format version."""
 
 
 class UntrustedFileError(LocalMAError, ValueError):
-    """A saved model asks for code or addresses that only `trust=True` may follow."""
+    """A saved model needs code or addresses that are only used with `trust=True`."""
 
 
 class MissingDependencyError(LocalMAError, ImportError):
-    """An optional package is not installed; the message names the extra that brings it."""
+    """An optional package is not installed; the message names the extra to install."""
 
 
 class LocalMAWarning(UserWarning):
@@ -133,14 +128,14 @@ class OutsideSampleWarning(LocalMAWarning):
     """Most rows to predict lie outside the labelled sample, so local weights are not used."""
 
 
-def unknown_name(kind: str, received: object, known: Iterable[str]) -> InvalidInputError:
-    """Build the error for a name that is not in a registry, with the nearest known one.
+def unknown_name(kind: str, received: object, names: Iterable[str]) -> InvalidInputError:
+    """Make the error for a name that is not in a registry, with the most similar name.
 
     >>> str(unknown_name("loss", "squared", ["squared_error", "poisson"]))
     "Unknown loss 'squared'; did you mean 'squared_error'? Known: 'poisson', 'squared_error'."
     """
-    names = sorted(known)
-    near = get_close_matches(str(received), names, n=1, cutoff=0.51)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    listed = ", ".join(repr(name) for name in names)
+    names, hint = sorted(names), "."
+    for match in get_close_matches(str(received), names, n=1, cutoff=0.51):
+        hint = f"; did you mean {match!r}?"
+    listed = ", ".join(map(repr, names))
     return InvalidInputError(f"Unknown {kind} {received!r}{hint} Known: {listed}.")

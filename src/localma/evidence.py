@@ -1,52 +1,64 @@
-"""Evidence: which points of a path to trust, from held-out losses, and what locality is worth.
+"""Evidence from held-out losses: weights of a path, standard errors, the locality gain.
 
-Losses are judged row by row: L has shape (points, judgements), where a judgement is one held-out
-row of one fold. Folds that are no partition judge some rows several times, and others never.
+Held-out losses L have shape (points, judgements): a point is a gate of a path, and a judgement is
+one held-out row of one fold. Folds that are not a partition judge a row several times or never.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import isnan, sqrt
+from math import isnan, nan, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 from scipy.special import ndtr, stdtrit
 
+from localma._types import Array, Rows
+from localma.equations import row_losses
+from localma.folds import evenly_spaced
+from localma.losses import Loss, is_registered
 from localma.wording import readable
 
-Array = NDArray[np.floating]
-Rows = NDArray[np.intp]
 Rule = Callable[[Array, Array, Array], Array]
 
 TEMPERATURE = 4.0
-"""Held-out evidence is read at this multiple of the smallest risk: the noise of squared error."""
+"""Differences of risks are measured in this multiple of the smallest risk: squared-error noise."""
 
 FEW_ROWS = 30
-"""From so many rows on Student's quantile is close to the normal one."""
+"""With fewer rows, standard errors are widened by Student's quantile."""
 
 NEGLIGIBLE = 0.05
 """Points with less than this share of the largest weight are dropped."""
 
 RELEVANT = 0.001
-"""A smaller part of the risk is no reason to change anything, however clear it is."""
+"""A difference smaller than this share of the risk is not worth a change, however clear it is."""
 
 ROUNDING = 1e-12
-"""A smaller part of the risk of a constant prediction is a rounding error."""
+"""A difference smaller than this share of the risk of a constant prediction is rounding error."""
 
 ALARM_SHARE = 0.05
 ALARM_ERRORS = 1.64
 CERTAIN_ERRORS = 5.0
 """A prediction is clearly worse than a constant if its risk is higher by more than 5 % of the
-constant's risk plus 1.64 standard errors, or by more than 5 standard errors. Weak but honest
-candidates rarely are: the study "false_alarms" counts how often."""
+constant's risk plus 1.64 standard errors, or by more than 5 standard errors. Weak candidates rarely
+reach that: the study "false_alarms" counts how often."""
+
+LEARNING_ROWS = 100_000
+"""A constant is learnt from at most this many rows, evenly spaced."""
+
+SEARCH_ROWS = 2_000
+SEARCH_POINTS = 65
+"""Rows and starting points of the search for a constant, if the loss has no formula for it."""
+
+
+# Weights of the points of a path.
 
 
 def exponential_weights(L: Array, sample_weight: Array, prior: Array) -> Array:
     """Weights ``a_k ~ prior_k exp(-n (R_k - min R) / (T min R))`` of the points of a path.
 
-    R is the held-out risk of a point, n the number of judgements that the weights amount to.
+    R_k is the held-out risk of a point, and n the effective number of judgements.
 
     L : (points, judgements), sample_weight : (judgements,), prior : (points,) -> (points,).
 
@@ -63,37 +75,8 @@ def exponential_weights(L: Array, sample_weight: Array, prior: Array) -> Array:
     return weights / weights.sum()
 
 
-def once_a_row(L: Array, sample_weight: Array, rows: Rows) -> tuple[Array, Array]:
-    """Average the judgements of each row: one that several folds judge is no more evidence.
-
-    L : (points, judgements), sample_weight, rows : (judgements,) -> (points, rows), (rows,).
-
-    >>> L, weight = np.array([[1.0, 2.0, 4.0]]), np.array([1.0, 3.0, 3.0])
-    >>> [part.tolist() for part in once_a_row(L, weight, np.array([7, 5, 5]))]
-    [[[3.0, 1.0]], [3.0, 1.0]]
-    """
-    counts = np.bincount(rows)
-    if counts.max() <= 1:
-        return L, sample_weight
-    judged = np.flatnonzero(counts)
-    sums = np.stack([np.bincount(rows, weights=losses)[judged] for losses in L])
-    weight = np.empty(len(counts))
-    weight[rows] = sample_weight
-    return sums / counts[judged], weight[judged]
-
-
-def effective_number(sample_weight: Array) -> float:
-    """Number of equal rows that rows of these weights (n,) amount to.
-
-    >>> effective_number(np.array([1.0, 1.0, 0.0])), effective_number(np.full(4, 1e-200))
-    (2.0, 4.0)
-    """
-    shares = sample_weight / sample_weight.max()  # whose squares neither vanish nor overflow
-    return float(shares.sum() ** 2 / (shares**2).sum())
-
-
 def smallest_risk(L: Array, sample_weight: Array, prior: Array) -> Array:
-    """All weight on the point of smallest held-out risk; among equals, of largest prior.
+    """All weight on the point of smallest held-out risk; among equal ones, of largest prior.
 
     >>> L, prior = np.array([[1.0], [1.0], [2.0]]), np.array([0.1, 0.8, 0.1])
     >>> smallest_risk(L, np.ones(1), prior).tolist()
@@ -104,15 +87,15 @@ def smallest_risk(L: Array, sample_weight: Array, prior: Array) -> Array:
 
 
 def one_standard_error(L: Array, sample_weight: Array, prior: Array) -> Array:
-    """All weight on the point of largest prior within a standard error of the smallest risk.
+    """All weight on the point of largest prior within one standard error of the smallest risk.
 
-    The standard error is that of the paired difference, row by row. Among equal priors, the point
-    that stands first on the path, the more shrunk one, is taken. Groups play no part here.
+    The standard error is that of the paired difference, row by row. Groups are not used here. Among
+    points of equal prior, the first one on the path is taken, which is shrunk the most.
     """
     best = int(np.argmax(smallest_risk(L, sample_weight, prior)))
     differences = [mean_and_error(losses - L[best], sample_weight) for losses in L]
-    near = [k for k, (mean, error) in enumerate(differences) if k == best or mean <= error]
-    return np.eye(len(L))[max(near, key=lambda k: (prior[k], -k))]
+    close = [k for k, (mean, error) in enumerate(differences) if k == best or mean <= error]
+    return np.eye(len(L))[max(close, key=lambda k: (prior[k], -k))]
 
 
 RULES: dict[str, Rule] = {
@@ -120,7 +103,41 @@ RULES: dict[str, Rule] = {
     "best": smallest_risk,
     "one_standard_error": one_standard_error,
 }
-"""How the points of a path are weighted: (L, sample_weight, prior) -> (points,)."""
+"""Rules that weight the points of a path: (L, sample_weight, prior) -> (points,)."""
+
+
+def once_a_row(L: Array, sample_weight: Array, rows: Rows) -> tuple[Array, Array]:
+    """Average the judgements of each row, because repeated judgements are not more evidence.
+
+    L : (points, judgements), sample_weight, rows : (judgements,) -> (points, rows), (rows,).
+
+    >>> L, weight = np.array([[1.0, 2.0, 4.0]]), np.array([1.0, 3.0, 3.0])
+    >>> [values.tolist() for values in once_a_row(L, weight, np.array([7, 5, 5]))]
+    [[[3.0, 1.0]], [3.0, 1.0]]
+    """
+    counts = np.bincount(rows)
+    if counts.max() <= 1:
+        return L, sample_weight
+    distinct = np.flatnonzero(counts)
+    sums = np.stack([np.bincount(rows, weights=losses)[distinct] for losses in L])
+    weight = np.empty(len(counts))
+    weight[rows] = sample_weight
+    return sums / counts[distinct], weight[distinct]
+
+
+# Means and their standard errors.
+
+
+def effective_number(sample_weight: Array) -> float:
+    """Effective number of rows: how many rows of equal weight carry as much information.
+
+    sample_weight : (n,).
+
+    >>> effective_number(np.array([1.0, 1.0, 0.0])), effective_number(np.full(4, 1e-200))
+    (2.0, 4.0)
+    """
+    shares = sample_weight / sample_weight.max()  # so that squares neither vanish nor overflow
+    return float(shares.sum() ** 2 / (shares**2).sum())
 
 
 def mean_and_error(
@@ -128,65 +145,216 @@ def mean_and_error(
 ) -> tuple[float, float]:
     """Weighted mean and its standard error: (n,), (n,) -> two numbers.
 
-    groups, folds : (n,) numbers, from 0, of blocks of rows that are no independent draws: rows of
-    one patient, or rows of one fold, which share the models that judged them and their errors with
-    it. The standard error is at least that between the blocks, and NaN, unknown, where there is a
-    single row or group. With few groups, or less than 30 rows, it is wider, so that two of it are
-    as sure as ever; see `few_blocks`.
+    groups, folds : (n,) numbers, from 0, of blocks of dependent rows. Rows of one patient are
+    dependent, and so are rows of one fold, which were judged by the same models. The standard error
+    is at least that between the blocks. It is NaN if there is a single row or group. With few
+    groups, or fewer than 30 rows, it is widened; see `few_blocks`.
 
     >>> values, patients = np.array([0.0, 0.0, 2.0, 2.0]), np.array([0, 0, 1, 1])
     >>> mean, error = mean_and_error(values, np.ones(4))
     >>> mean, round(error, 3), round(mean_and_error(values, np.ones(4), groups=patients)[1], 3)
     (1.0, 0.955, 6.984)
     """
-    counted = sample_weight > 0
+    positive = sample_weight > 0
     mean = float(sample_weight @ values / sample_weight.sum())
-    weight = sample_weight[counted]
-    deviations = weight * (values[counted] - mean)
-    few = few_blocks(len(weight)) if len(weight) < FEW_ROWS else 1.0
-    errors = [few * _error_between(deviations, weight)]
+    weight = sample_weight[positive]
+    deviations = weight * (values[positive] - mean)
+    error = _jackknife(deviations, weight)
+    if len(weight) < FEW_ROWS:
+        error *= few_blocks(len(weight))
+    errors = [error]
     if folds is not None:
-        errors.append(_error_between(*_sums(deviations, weight, folds[counted])))
+        errors.append(_jackknife(*_block_sums(deviations, weight, folds[positive])))
     if groups is not None:
-        sums = _sums(deviations, weight, groups[counted])
-        errors.append(few_blocks(len(sums[0])) * _error_between(*sums))
+        sums = _block_sums(deviations, weight, groups[positive])
+        errors.append(few_blocks(len(sums[0])) * _jackknife(*sums))
     return mean, float(np.max(errors))
 
 
 def few_blocks(n: int, errors: float = 2.0) -> float:
-    """How much wider a standard error between n blocks must be for two of it to be as sure as ever.
+    """Factor that widens a standard error between n blocks, so that its interval stays honest.
 
-    Student's quantile with n - 1 degrees of freedom over the normal one, at two standard errors,
-    or as many as are asked for.
+    It is Student's quantile with n - 1 degrees of freedom over the normal quantile, at two standard
+    errors by default.
 
     >>> [round(few_blocks(n), 2) for n in (2, 5, 10, 50)]
     [6.98, 1.43, 1.16, 1.03]
     """
-    return float(stdtrit(n - 1, ndtr(errors)) / errors) if n > 1 else float("nan")
+    if n <= 1:
+        return nan
+    return float(stdtrit(n - 1, ndtr(errors)) / errors)
 
 
-def _sums(deviations: Array, weight: Array, blocks: Rows) -> tuple[Array, Array]:
+def _block_sums(deviations: Array, weight: Array, blocks: Rows) -> tuple[Array, Array]:
     """Sum of the deviations, and of the weights, of each block that has rows."""
-    there = np.bincount(blocks) > 0
+    has_rows = np.bincount(blocks) > 0
+    deviation_sums, weight_sums = (
+        np.asarray(np.bincount(blocks, weights=values)[has_rows], dtype=np.float64)
+        for values in (deviations, weight)
+    )
+    return deviation_sums, weight_sums
 
-    def sums(part: Array) -> Array:
-        return np.asarray(np.bincount(blocks, weights=part)[there], dtype=np.float64)
 
-    return sums(deviations), sums(weight)
+def _jackknife(deviations: Array, weight: Array) -> float:
+    """Standard error of a weighted mean, leaving out one block after the other.
 
-
-def _error_between(deviations: Array, weight: Array) -> float:
-    """Standard error of a weighted mean by leaving out one block after the other (jackknife).
-
-    Where one block is much of the whole it says so; where all weigh the same it is the usual one.
+    It is the usual one if all blocks have equal weight, and larger if one block dominates.
 
     deviations : (blocks,) weighted sums around the mean; weight : (blocks,).
     """
     n = len(weight)
     if n < 2:
-        return float("nan")
-    moved = deviations / (weight.sum() - weight)
-    return float(np.sqrt((n - 1) / n * np.sum(moved**2)))
+        return nan
+    changes = deviations / (weight.sum() - weight)
+    return float(np.sqrt((n - 1) / n * np.sum(changes**2)))
+
+
+def fold_overlap(sizes: Sequence[tuple[int, int]], repeats: float = 1.0) -> float:
+    """Factor by which overlapping training rows widen a standard error from held-out losses.
+
+    ``sqrt(1 + J t / s)`` for J folds with t rows judged by a gate that was trained on s rows. This
+    is the correction of Nadeau and Bengio (2003): judgements of folds are more alike than those of
+    new samples.
+
+    sizes : (rows trained on, rows judged) of each fold; repeats : number of judgements per row, on
+    average, if they are averaged.
+
+    >>> fold_overlap([(80, 20)] * 5), fold_overlap([(80, 20)] * 50, repeats=10)
+    (1.5, 1.5)
+    """
+    ratio = sum(tested / trained for trained, tested in sizes) / len(sizes)
+    return sqrt(1.0 + len(sizes) * ratio / repeats)
+
+
+# The best constant prediction.
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Constant predictions of a labelled sample, which a useful combination must beat.
+
+    Parameters
+    ----------
+    loss : Loss
+    targets : (n, K), as the loss takes them
+    sample_weight : (n,)
+    labels : (n,) number of the class of each row; None for regression
+    n_classes : number of classes; 0 for regression
+
+    Examples
+    --------
+    >>> from localma.losses import absolute_error
+    >>> y = np.array([[1.0], [2.0], [9.0]])
+    >>> baseline = Baseline(absolute_error(), y, np.ones(3))
+    >>> baseline.learn().tolist(), baseline.losses(baseline.learn()).tolist()
+    ([2.0], [1.0, 0.0, 7.0])
+    """
+
+    loss: Loss
+    targets: Array
+    sample_weight: Array
+    labels: Rows | None = None
+    n_classes: int = 0
+
+    @property
+    def name(self) -> str:
+        """Name of the constant in a sentence."""
+        if self.labels is not None:
+            return "the shares of the classes"
+        name = "the best constant"
+        if self.loss.elicits in ("mean", "median") and is_registered(self.loss):
+            name = f"the {self.loss.elicits}"
+        if self.targets.shape[1] > 1:
+            name += " of each output"
+        return name
+
+    @property
+    def weighing_rows(self) -> Rows:
+        """Rows of positive weight."""
+        return np.flatnonzero(self.sample_weight > 0)
+
+    def weights_of(self, rows: Rows) -> Array:
+        """Weights of rows: (rows,)."""
+        return np.asarray(self.sample_weight[rows], dtype=np.float64)
+
+    def take(self, rows: Rows) -> Baseline:
+        """Constant predictions of a part of the sample."""
+        labels = self.labels
+        if labels is not None:
+            labels = labels[rows]
+        return replace(
+            self, targets=self.targets[rows], sample_weight=self.sample_weight[rows], labels=labels
+        )
+
+    def learn(self, rows: Rows | None = None) -> Array:
+        """Best constant on rows: a number per output (K,), or the shares of the classes."""
+        if rows is None:
+            rows = np.arange(len(self.targets))
+        rows = evenly_spaced(rows[self.sample_weight[rows] > 0], LEARNING_ROWS)
+        weight = self.weights_of(rows)
+        if self.labels is not None:
+            return _class_shares(self.labels[rows], weight, self.n_classes)
+        columns = self.targets[rows].T
+        return np.array([_best_constant(self.loss, column, weight) for column in columns])
+
+    def predictions(self, constant: Array, rows: Rows | slice = slice(None)) -> Array:
+        """The constant as a prediction of each row, on the scale of the loss: (rows, K)."""
+        if self.labels is not None and self.loss.name == "cross_entropy":
+            return constant[self.labels[rows]][:, np.newaxis]
+        return np.broadcast_to(constant, self.targets[rows].shape)
+
+    def losses(self, constant: Array, rows: Rows | slice = slice(None)) -> Array:
+        """Loss of the constant in each row: (rows,)."""
+        return row_losses(self.loss, self.targets[rows], self.predictions(constant, rows))
+
+
+def _class_shares(labels: Rows, weight: Array, n_classes: int) -> Array:
+    """Shares of the classes: (n_classes,). Each gets half a row more, so that none is zero."""
+    counts = np.bincount(labels, weights=weight / weight.mean(), minlength=n_classes) + 0.5
+    return counts / counts.sum()
+
+
+def _best_constant(loss: Loss, y: Array, weight: Array) -> float:
+    """Minimiser of the mean loss: the mean, a quantile, or the result of a search."""
+    if not is_registered(loss) or loss.elicits not in ("mean", "median", "quantile"):
+        return _search_constant(loss, y, weight)
+    if loss.elicits == "mean":
+        return float(np.average(y, weights=weight))
+    return _weighted_quantile(y, weight, loss.parameters.get("quantile", 0.5))
+
+
+def _weighted_quantile(y: Array, weight: Array, quantile: float) -> float:
+    order = np.argsort(y)
+    cumulated = np.cumsum(weight[order])
+    index = int(np.searchsorted(cumulated, quantile * cumulated[-1]))
+    return float(y[order[min(index, len(y) - 1)]])
+
+
+def _search_constant(loss: Loss, y: Array, weight: Array) -> float:
+    """Best point of a grid of quantiles, refined between its neighbours; NaN if none is allowed."""
+    rows = evenly_spaced(np.arange(len(y)), SEARCH_ROWS)
+    y, weight = y[rows], weight[rows]
+    points = np.unique(np.append(np.quantile(y, np.linspace(0, 1, SEARCH_POINTS)), y.mean()))
+    points = points[loss.prediction.contains(points)]
+    if not len(points):
+        return nan
+
+    def risk(constant: float) -> float:
+        with np.errstate(all="ignore"):
+            losses = loss.value(y, np.full_like(y, constant))
+        return float(np.average(losses, weights=weight))
+
+    best = int(np.argmin([risk(point) for point in points]))
+    low, high = points[max(best - 1, 0)], points[min(best + 1, len(points) - 1)]
+    if low == high:
+        return float(low)
+    refined = minimize_scalar(risk, bounds=(low, high), method="bounded")
+    if refined.fun < risk(points[best]):
+        return float(refined.x)
+    return float(points[best])
+
+
+# Comparisons of risks.
 
 
 @dataclass(frozen=True)
@@ -198,7 +366,7 @@ class BaselineGap:
     value : float
         Risk of the constant minus that of the prediction; positive if the prediction is better.
     standard_error : float
-        Of the paired difference.
+        Standard error of `value`, from paired differences.
     baseline_risk, risk : float
         The two risks. All are NaN if the two were not compared.
 
@@ -232,27 +400,26 @@ def baseline_gap(
     """Compare the losses of a constant and of a prediction on the same rows: (n,) each."""
     value, error = mean_and_error(baseline_losses - losses, sample_weight, groups=groups)
     baseline_risk, risk = (
-        float(np.average(each, weights=sample_weight)) for each in (baseline_losses, losses)
+        float(np.average(values, weights=sample_weight)) for values in (baseline_losses, losses)
     )
     return BaselineGap(value, error, baseline_risk, risk)
 
 
 @dataclass(frozen=True)
 class LocalityGain:
-    """What local weights are worth: risk of the global gate minus that of the whole procedure.
+    """The gain of local weights: risk of the global gate minus that of the whole procedure.
 
     Attributes
     ----------
     value : float
-        Positive where the procedure pays.
+        Positive if the procedure is better than global weights.
     standard_error : float
-        Of the paired difference.
+        Standard error of `value`, from paired differences.
     global_risk, risk : float
         The two cross-fitted risks.
     over_constant, over_constant_error : float
-        The same over constant weights of every kind: as if the procedure had no local gates, but
-        could still choose equal weights or the best candidate instead of the global weights. NaN in
-        models that were saved before it was looked at.
+        The gain over the same procedure without local gates, which can still choose equal weights
+        or the best candidate. NaN if unknown.
     baseline_risk : float
         Cross-fitted risk of the best constant prediction, such as the mean. NaN if unknown.
     over_baseline, over_baseline_error : float
@@ -264,11 +431,11 @@ class LocalityGain:
     standard_error: float
     global_risk: float
     risk: float
-    over_constant: float = float("nan")
-    over_constant_error: float = float("nan")
-    baseline_risk: float = float("nan")
-    over_baseline: float = float("nan")
-    over_baseline_error: float = float("nan")
+    over_constant: float = nan
+    over_constant_error: float = nan
+    baseline_risk: float = nan
+    over_baseline: float = nan
+    over_baseline_error: float = nan
 
     @property
     def is_clear(self) -> bool:
@@ -282,12 +449,11 @@ class LocalityGain:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is clear that local weights gain, over any constant weights or prediction."""
-        # Comparisons with NaN are false: what is unknown raises no doubt.
+        """Whether local weights clearly gain over all constant weights and predictions."""
+        # Comparisons with NaN are false, so an unknown quantity raises no doubt.
         doubtful = self.over_constant <= max(2 * self.over_constant_error, self._least_claim)
-        return (
-            self.is_clear and self.value > 0 and not doubtful and not self.beside_baseline.is_idle
-        )
+        gains = self.is_clear and self.value > 0
+        return gains and not doubtful and not self.beside_baseline.is_idle
 
     @property
     def beside_baseline(self) -> BaselineGap:
@@ -298,31 +464,32 @@ class LocalityGain:
 
     @property
     def _least_claim(self) -> float:
-        """Size of a difference of risks that is not yet worth a claim."""
+        """Largest difference of risks that is not worth a claim."""
         return negligible(self.global_risk, self.baseline_risk)
 
     @property
     def is_of_constants(self) -> bool:
-        """Whether most of the gain is one of other constant weights than the global ones."""
+        """Whether other constant weights bring more than half of the gain."""
         return self.value > 0 and self.over_constant < self.value / 2
 
     def as_dict(self) -> dict[str, float | bool]:
-        """All of it by name, what is clear included."""
-        judged = {"is_clear": self.is_clear, "is_local": self.is_local}
-        return {**asdict(self), **judged, "is_idle": self.beside_baseline.is_idle}
+        """All numbers by name, with the conclusions from them."""
+        conclusions = {"is_clear": self.is_clear, "is_local": self.is_local}
+        return {**asdict(self), **conclusions, "is_idle": self.beside_baseline.is_idle}
 
     def __str__(self) -> str:
         return f"{readable(self.value)} ± {readable(self.standard_error, 2)}"
 
 
-def negligible(risk: float, baseline_risk: float = float("nan")) -> float:
+def negligible(risk: float, baseline_risk: float = nan) -> float:
     """Size up to which a difference of risks is rounding, or 0.1 % of the risk.
 
     >>> negligible(2.0), negligible(0.0, 3.0)
     (0.002, 3e-12)
     """
-    rounding = 0.0 if isnan(baseline_risk) else ROUNDING * abs(baseline_risk)
-    return max(RELEVANT * abs(risk), rounding)
+    if isnan(baseline_risk):
+        return RELEVANT * abs(risk)
+    return max(RELEVANT * abs(risk), ROUNDING * abs(baseline_risk))
 
 
 def locality_gain(
@@ -338,15 +505,19 @@ def locality_gain(
 ) -> LocalityGain:
     """Compare held-out losses of the same judgements, (judgements,) each.
 
-    global_losses : of the global weights; constant_losses, losses : of the procedure, without and
-    with its local gates. Both must be nested: what is used on a block was chosen without it.
-    (The smallest risk of a path that contains the global gate is never above the global one.)
-    Standard errors, see `mean_and_error`, are multiplied by `overlap`, see `fold_overlap`.
-    baseline_losses : of the best constant prediction, learnt without the rows it is judged on.
+    Parameters
+    ----------
+    global_losses : losses of the global weights.
+    constant_losses, losses : losses of the procedure without and with its local gates. Both must be
+        nested: the choice for a fold does not use the fold. Otherwise the smallest risk of a path
+        that contains the global gate is never above the global risk.
+    baseline_losses : losses of the best constant prediction, learnt from other rows.
+    groups, folds : see `mean_and_error`.
+    overlap : factor of the standard errors, see `fold_overlap`.
     """
 
-    def gain_over(others: Array) -> tuple[float, float]:
-        gain, error = mean_and_error(others - losses, sample_weight, groups=groups, folds=folds)
+    def gain_over(reference: Array) -> tuple[float, float]:
+        gain, error = mean_and_error(reference - losses, sample_weight, groups=groups, folds=folds)
         return gain, overlap * error
 
     global_risk, _ = mean_and_error(global_losses, sample_weight)
@@ -361,19 +532,3 @@ def locality_gain(
         over_baseline=gap.value,
         over_baseline_error=gap.standard_error,
     )
-
-
-def fold_overlap(sizes: Sequence[tuple[int, int]], repeats: float = 1.0) -> float:
-    """Factor by which overlapping training rows widen a standard error from held-out losses.
-
-    ``sqrt(1 + J t / s)`` for J folds with t rows judged by a gate trained on s: the correction of
-    Nadeau and Bengio (2003). Judgements look more alike than new samples would make them.
-
-    sizes : (rows trained on, rows judged) of each fold; repeats : how often a row is judged on
-    average, where its judgements count as one.
-
-    >>> fold_overlap([(80, 20)] * 5), fold_overlap([(80, 20)] * 50, repeats=10)
-    (1.5, 1.5)
-    """
-    ratio = sum(judged / trained for trained, judged in sizes) / len(sizes)
-    return sqrt(1.0 + len(sizes) * ratio / repeats)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from decimal import Decimal
 from math import floor, isfinite, log10
 from unicodedata import category
@@ -230,13 +230,3 @@ def _escaped(letter: str) -> str:
     if category(letter) not in UNPRINTABLE or letter in JOINERS:
         return letter
     return letter.encode("unicode_escape").decode("ascii")
-
-
-def listed_names(names: Sequence[str]) -> str:
-    """Write names in quotes, with commas and an "and".
-
-    >>> listed_names(["a"]), listed_names(["a", "b", "c"])
-    ("'a'", "'a', 'b' and 'c'")
-    """
-    *first, last = map(repr, names)
-    return f"{', '.join(first)} and {last}" if first else last

@@ -7,8 +7,8 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 
-from localma.baseline import Baseline
 from localma.errors import InvalidInputError
+from localma.evidence import Baseline
 from localma.gates import Labelled
 from localma.losses import squared_error
 from localma.tables.frames import LARGE_ROWS

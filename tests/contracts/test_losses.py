@@ -20,6 +20,7 @@ from scipy import special
 from scipy.optimize import brentq
 from sklearn import metrics
 
+from localma.checks.losses import check_predictions, check_targets, try_loss
 from localma.errors import InvalidInputError
 from localma.losses import (
     ALIASES,
@@ -32,8 +33,6 @@ from localma.losses import (
     absolute_error,
     bernoulli,
     brier,
-    check_predictions,
-    check_targets,
     cross_entropy,
     gamma,
     get_loss,
@@ -43,7 +42,6 @@ from localma.losses import (
     pinball,
     poisson,
     squared_error,
-    try_loss,
     tweedie,
 )
 
@@ -577,9 +575,9 @@ def test_get_loss_refuses(arguments, parameters, words):
         (tweedie, np.nan, "power must be a finite number; received nan. Pass a float"),
         (tweedie, "1.5", "power must be a finite number; received '1.5'"),
         (tweedie, True, "power must be a finite number; received True"),
-        (huber, 0, "delta of the Huber loss must be > 0; received 0. Take the error"),
+        (huber, 0, "delta of the Huber loss must be > 0; received 0. Pass the size of error"),
         (huber, inf, "delta must be a finite number; received inf"),
-        (pinball, 1, r"must lie in \(0, 1\); received 1. Take 0.5 for the median"),
+        (pinball, 1, r"must lie in \(0, 1\); received 1. Pass 0.5 for the median"),
         (pinball, None, "quantile must be a finite number; received None"),
     ],
 )

@@ -19,7 +19,7 @@ from localma.candidates.pool_file import (
     prediction_columns,
     read_pool,
 )
-from localma.cautions import Caution
+from localma.checks.cautions import Caution
 from localma.cli import terminal
 from localma.cli.app import (
     AsJson,

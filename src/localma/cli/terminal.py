@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from localma._types import Json, Rows
-from localma.cautions import Caution
+from localma.checks.cautions import Caution
 from localma.errors import CandidateError, InvalidInputError, LocalMAError
 from localma.inspection.observed import Measured
 from localma.tables.files import TableReader

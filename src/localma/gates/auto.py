@@ -116,8 +116,9 @@ class ShrunkGate(Gate):
     If one fold judges, its two halves judge for each other.
 
     After a quarter of the steps, the half of each kind with the larger losses on the held-out rows
-    is dropped; `path_` has their risks at that time. Up to 1,000 rows a step uses all rows; in larger samples it uses a
-    batch of a few hundred. Below 5,000 rows the order of the rows does not matter.
+    is dropped; `path_` has their risks at that time. Up to 1,000 rows a step uses all rows; in
+    larger samples it uses a batch of a few hundred. Below 5,000 rows the order of the rows does not
+    matter.
 
     Examples
     --------

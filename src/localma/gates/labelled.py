@@ -9,10 +9,9 @@ from typing import Any, Protocol, TypeAlias, cast
 import numpy as np
 
 from localma._types import AnyArray, Array, Float64, RowMask, Rows
-from localma.baseline import Baseline
 from localma.equations import row_losses
 from localma.errors import InvalidInputError
-from localma.evidence import effective_number
+from localma.evidence import Baseline, effective_number
 from localma.folds import count_groups, number_groups
 from localma.losses import Loss
 from localma.tables.frames import LARGE_ROWS, ArrowRows, n_rows, take_rows, without_mask

@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from localma._types import Array
-from localma.cautions import Caution, warn
+from localma.checks.cautions import Caution, warn
+from localma.checks.fit import LEAST_ROWS, worse_than_constant
+from localma.checks.training_rows import Gap, SampleLosses, caution_of_gaps, find_gaps
 from localma.equations import global_average, row_losses
 from localma.errors import InvalidInputError
 from localma.evidence import BaselineGap, baseline_gap, negligible
-from localma.fit_checks import LEAST_ROWS, worse_than_constant
 from localma.inspection import display
 from localma.inspection.control import Control, NoControlError, fit_control
 from localma.inspection.display import Columns, Display, Label, Record
 from localma.inspection.observed import Difference, Measured, Model, Observed, Predictions, observe
 from localma.losses import cross_entropy
-from localma.memorised import Gap, SampleLosses, caution_of_gaps, find_gaps
 from localma.wording import decimals_of, fixed, mean_loss, readable
 
 if TYPE_CHECKING:
@@ -379,7 +379,7 @@ def compare(
     if gap is None or not gap.is_worse:  # otherwise wrong targets explain the losses
         gaps = _find_gaps(observed, methods)
     cautions = [*_cautions(observed, gap), *caution_of_gaps(gaps)]
-    warn((each for each in cautions if each not in observed.model.cautions_), stacklevel=4)
+    warn(each for each in cautions if each not in observed.model.cautions_)
     claim = _claim(observed, entries, best_candidate, gap)
     return ComparisonDisplay(
         loss=observed.model.loss_.name,

@@ -15,17 +15,16 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted
 
 from localma._types import AnyArray, Array, Float64, Integers, RowMask, Rows
-from localma.baseline import Baseline
 from localma.candidates.outputs import check_no_label_missing, listed, unknown_classes
 from localma.candidates.pool import check_same_index
+from localma.checks.losses import check_predictions, check_targets
 from localma.equations import global_average, local_average, row_losses
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
-from localma.evidence import mean_and_error
+from localma.evidence import Baseline, mean_and_error
 from localma.folds import count_groups, number_groups
 from localma.inspection.display import Record
 from localma.inspection.features import Feature, read_features
-from localma.losses import check_predictions, check_targets
 from localma.tables.frames import n_rows, take_rows, unmasked, without_mask
 from localma.wording import decimals_for, with_error
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import xlogy
 
 from localma._types import Array, Json
-from localma.cautions import Caution
+from localma.checks.cautions import Caution
 from localma.errors import InvalidInputError
 from localma.inspection.comparison import ComparisonDisplay, compare
 from localma.inspection.display import Columns, Label, Output, Record
