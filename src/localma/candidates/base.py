@@ -310,11 +310,12 @@ class Candidate(ABC):
 
     def select(self, X: Table) -> Table:
         """Return the columns of X that the model takes; X itself if `inputs` is None."""
+        if self.inputs is None:
+            return X
         if callable(self.inputs):
             X = self.inputs(X)
-        elif self.inputs is not None:
-            X = pick_columns(X, self.inputs)
-        return X
+            return X
+        return pick_columns(X, self.inputs)
 
     def __sklearn_clone__(self) -> Candidate:
         # A search over pools clones its grid, which would turn fitted models into unfitted ones.

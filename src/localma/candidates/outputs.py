@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -44,7 +45,7 @@ Rows: TypeAlias = Sequence[int] | Integers
 MOST_LABEL_BYTES = 2**24
 """Limit for the labels of a file in memory: NumPy stores each at the length of the longest."""
 SUM_TOLERANCE = 1e-3  # a float32 softmax over a thousand classes is well within
-LEAST_SUM, GREATEST_SUM = 1.0 - SUM_TOLERANCE, 1.0 + SUM_TOLERANCE
+GREATEST_SUM = 1.0 + SUM_TOLERANCE
 ROUNDING = 1e-6  # 1 - p may be this far below zero if float32 rounded p up
 COLDEST, HOTTEST = 0.01, 100.0
 """Limits of a fitted temperature."""
@@ -405,6 +406,8 @@ def check_not_reordered(output: Output, X: Table, name: str) -> None:
     Rows are matched by position. A RangeIndex is the default of new pandas objects, so it does not
     tell the order.
     """
+    if isinstance(output, np.ndarray):
+        return
     index, expected = pandas_index(output), pandas_index(X)
     if index is None or expected is None or type(index).__name__ == "RangeIndex":
         return
@@ -456,6 +459,8 @@ def _by_label(output: Output, classes: Labels) -> Output:
 
 
 def _real_array(output: Output, name: str) -> Array:
+    if type(output) is np.ndarray and output.dtype == np.float64:
+        return output
     if isinstance(output, np.ma.MaskedArray) and np.ma.is_masked(output):
         raise CandidateError(
             f"Candidate {name!r} masked {np.ma.getmaskarray(output).sum()} of its predictions; it "
@@ -520,9 +525,12 @@ def are_probabilities(values: Array) -> bool:
     >>> are_probabilities(np.array([[0.25, 0.75]])), are_probabilities(np.array([[0.5, 0.6]]))
     (True, False)
     """
-    K = values.shape[-1]
-    sums = values.reshape(-1, K) @ np.ones(K)  # many times faster than a sum over a short axis
-    return bool(values.min() >= 0.0 and sums.min() >= LEAST_SUM and sums.max() <= GREATEST_SUM)
+    # Many times faster than a sum over a short axis.
+    sums = values @ _ones(values.shape[-1])
+    return bool(values.min() >= 0.0 and np.abs(sums - 1.0).max() <= SUM_TOLERANCE)
+
+
+_ones = cache(np.ones)
 
 
 def _check_finite(values: Array, name: str, rows: Rows | None) -> None:
@@ -581,11 +589,11 @@ def stacked(columns: Iterable[Array | None], names: Sequence[str], n: int) -> Ar
     >>> stacked([np.array([1.0, 2.0]), None], ["a", "b"], 2).tolist()
     [[1.0, 0.0], [2.0, 0.0]]
     """
-    P, reference = np.zeros((n, len(names))), ""
+    P, reference = None, ""
     for m, (name, values) in enumerate(zip(names, columns, strict=True)):
         if values is None:
             continue
-        if not reference:
+        if P is None:
             P, reference = np.zeros((n, len(names), *values.shape[1:])), name
         if values.shape[1:] != P.shape[2:]:
             K_reference, K = ((*shape, 1)[0] for shape in (P.shape[2:], values.shape[1:]))
@@ -595,7 +603,7 @@ def stacked(columns: Iterable[Array | None], names: Sequence[str], n: int) -> Ar
                 "them, or wrap it in a function that returns the right columns."
             )
         P[:, m] = values
-    return P
+    return np.zeros((n, len(names))) if P is None else P
 
 
 # Logits: ``p = softmax(z / T)`` for one logit per class, ``p = 1 / (1 + exp(-z / T))`` for the

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -221,6 +220,12 @@ class Pool:
         if task == "classification":
             self._labels = {n: c.classes for n, c in self._items() if c.classes is not None}
         self.classes = union_of_classes(self._labels) if self._labels else None
+        # Labels are compared here and not at every call, which would take longer than a model.
+        self._to_align = {
+            name: labels
+            for name, labels in self._labels.items()
+            if not np.array_equal(labels, self.classes)
+        }
         self._columns = [key for c in self.candidates for key in c.prediction_columns()]
         self._warned = False
 
@@ -312,8 +317,7 @@ class Pool:
                 "same cv=."
             )
         pool = Pool(fitted, task=self.task)
-        aligned = {name: pool._aligned(fitted[name], values) for name, values in raw.items()}
-        return pool, aligned, covered
+        return pool, {name: pool._aligned(name, raw[name]) for name in raw}, covered
 
     def predict(
         self,
@@ -443,18 +447,20 @@ class Pool:
             if name in given:
                 yield given[name]
                 continue
-            predict = partial(candidate.predict, task=self.task, name=name, outputs=outputs)
-            chosen = np.arange(n) if mask is None else np.flatnonzero(mask[:, m])
-            if len(chosen) == n:
-                yield self._aligned(candidate, predict(inputs, rows=rows))
-            elif len(chosen) == 0:
+            task = self.task
+            if mask is None or mask[:, m].all():
+                values = candidate.predict(inputs, task, name=name, rows=rows, outputs=outputs)
+            elif not mask[:, m].any():
                 yield None
+                continue
             else:
+                chosen = np.flatnonzero(mask[:, m])
                 numbers = chosen if rows is None else np.asarray(rows)[chosen]
-                values = predict(take_rows(inputs, chosen), rows=numbers)
-                column = np.zeros((n, *values.shape[1:]))
-                column[chosen] = values
-                yield self._aligned(candidate, column)
+                inputs = take_rows(inputs, chosen)
+                called = candidate.predict(inputs, task, name=name, rows=numbers, outputs=outputs)
+                values = np.zeros((n, *called.shape[1:]))
+                values[chosen] = called
+            yield self._aligned(name, values)
 
     def _items(self) -> Iterable[tuple[str, Candidate]]:
         return zip(self.names, self.candidates, strict=True)
@@ -470,10 +476,10 @@ class Pool:
                 reduced = drop_columns(X, self.prediction_columns(X))
             yield name, candidate, reduced
 
-    def _aligned(self, candidate: Candidate, values: Array) -> Array:
-        if self.classes is None or candidate.classes is None:
+    def _aligned(self, name: str, values: Array) -> Array:
+        if self.classes is None or name not in self._to_align:
             return values
-        return align(values, candidate.classes, self.classes)
+        return align(values, self._to_align[name], self.classes)
 
     def _mask(self, only: Iterable[str] | RowMask, n: int) -> RowMask:
         """Return the predictions to make as a mask (n, M)."""
