@@ -163,9 +163,9 @@ def test_every_kind_declares_its_recipe() -> None:
     for kind, name in KINDS.items():
         module, _, attribute = name.partition(":")
         found = getattr(__import__(module, fromlist=[attribute]), attribute)
-        assert found.kind == found.recipe_type.kind == kind
-        assert fields(found.recipe_type)
-        assert "make" in vars(found.recipe_type)
+        assert found.kind == found._recipe_type.kind == kind
+        assert fields(found._recipe_type)
+        assert found._recipe_type is not Recipe
 
 
 @pytest.mark.parametrize(

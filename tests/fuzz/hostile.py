@@ -57,7 +57,7 @@ def recipes(text: str) -> Iterator[dict[str, Any]]:
     for name, place in KINDS.items():
         kind = import_object(place)
         recipe: dict[str, Any] = {"kind": name}
-        field_types = json_types(kind.recipe_type)
+        field_types = json_types(kind._recipe_type)
         for field, types in field_types.items():
             recipe[field] = None if type(None) in types else examples[types[0]]
         yield recipe

@@ -94,7 +94,7 @@ class RowError(InvalidInputError):
 class Candidate(ABC):
     """A trained model ``f(x)``. It is never cloned and never refitted.
 
-    Subclasses are final and implement `_answer`. A kind that can be saved has a `recipe_type` and
+    Subclasses are final and implement `_answer`. A kind that can be saved has a `_recipe_type` and
     an entry in `KINDS`.
 
     Parameters
@@ -108,7 +108,7 @@ class Candidate(ABC):
     """
 
     kind: ClassVar[str]
-    recipe_type: ClassVar[type[Recipe] | None] = None
+    _recipe_type: ClassVar[type[Recipe] | None] = None
     """The recipe of this kind; None if it exists only in memory."""
     runs_here: ClassVar[bool] = False
     """Whether it runs in this process on rows of a table, so that extra predictions are free."""
@@ -146,13 +146,26 @@ class Candidate(ABC):
         """
         return ()
 
-    @abstractmethod
     def check_task(self, task: Task, name: str) -> None:
         """Raise an error if this candidate cannot do the task. Needs no data."""
+        if task == "classification" and self.classes is None:
+            raise InvalidInputError(f"Candidate {name!r} {self._missing_classes()}")
+        if task == "regression" and self.classes is not None:
+            raise InvalidInputError(
+                f"Candidate {name!r} states classes {self.classes.tolist()!r}, which a regression "
+                "does not have: leave out classes=, or use LocalMAClassifier."
+            )
+
+    def _missing_classes(self) -> str:
+        """Say what to do if a classification needs classes; the text follows the name."""
+        return (
+            f"is a {type(self).__name__}, which must state the classes of its columns for a "
+            "classification, in their order: classes=['no', 'yes']."
+        )
 
     def recipe(self) -> Recipe | None:
         """Describe how to rebuild it; None if it exists only in memory."""
-        return None if self.recipe_type is None else self.recipe_type.of(self)
+        return self._recipe_type and self._recipe_type.of(self)
 
     @property
     def source(self) -> str | None:
@@ -313,8 +326,7 @@ class Candidate(ABC):
         if self.inputs is None:
             return X
         if callable(self.inputs):
-            X = self.inputs(X)
-            return X
+            return self.inputs(X)
         return pick_columns(X, self.inputs)
 
     def __sklearn_clone__(self) -> Candidate:
@@ -331,16 +343,6 @@ class Candidate(ABC):
             inputs = tuple(self.inputs)
         classes = self.classes is not None and tuple(self.classes.tolist())
         return self.kind, self._model_identity(), inputs, classes
-
-    def _check_classes(self, task: Task, name: str, missing: str) -> None:
-        """Raise an error for a classification without classes, or a regression with classes."""
-        if task == "classification" and self.classes is None:
-            raise InvalidInputError(f"Candidate {name!r} {missing}")
-        if task == "regression" and self.classes is not None:
-            raise InvalidInputError(
-                f"Candidate {name!r} states classes {self.classes.tolist()!r}, which a regression "
-                "does not have: leave out classes=, or use LocalMAClassifier."
-            )
 
 
 class LogitsCandidate(Candidate):
@@ -390,15 +392,6 @@ class LogitsCandidate(Candidate):
     def _reading(self) -> Hashable:
         return self.activation, self.temperature
 
-    def check_task(self, task: Task, name: str) -> None:
-        """Raise an error for a classification without classes, or a regression with classes."""
-        self._check_classes(
-            task,
-            name,
-            f"is a {type(self).__name__}, which must state the classes of its columns for a "
-            "classification, in their order: classes=['no', 'yes'].",
-        )
-
     def calibrated(self, X: Table, y: Classes) -> Self:
         """Fit the temperature on labelled rows that the network was not trained on.
 
@@ -439,11 +432,11 @@ Address = NewType("Address", str)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe(ABC):
+class Recipe:
     """How to rebuild a candidate, in values that JSON can store.
 
-    A subclass states its fields with their types, and `make`. A function is stored as an
-    `ImportName`, a path as a `FilePath` and a URL as an `Address`.
+    A subclass states its fields with their types. A function is stored as an `ImportName`, a path
+    as a `FilePath` and a URL as an `Address`.
 
     Examples
     --------
@@ -457,9 +450,9 @@ class Recipe(ABC):
     needs_trust: ClassVar[bool] = True
     """Whether `make` runs code, or opens files or addresses, that the recipe names."""
 
-    @abstractmethod
     def make(self) -> Candidate:
         """Rebuild the candidate. Imports functions and opens files: for trusted recipes only."""
+        return import_object(KINDS[self.kind])(**self.options())
 
     @classmethod
     def of(cls, candidate: Candidate, **values: Json) -> Self | None:
@@ -555,8 +548,7 @@ def recipe_type_of(document: Json) -> type[Recipe]:
         raise FileFormatError(
             f"Unknown kind of candidate {shown(kind or None)}; known: {sorted(KINDS)}."
         )
-    recipe_type: type[Recipe] = import_object(KINDS[kind]).recipe_type
-    return recipe_type
+    return import_object(KINDS[kind])._recipe_type
 
 
 def recipe_beside(candidate: Candidate, folder: PathLike) -> Recipe | None:

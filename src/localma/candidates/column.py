@@ -72,7 +72,7 @@ class Column(Candidate):
     """
 
     kind = "column"
-    recipe_type = ColumnRecipe
+    _recipe_type = ColumnRecipe
 
     def __init__(
         self,
@@ -112,14 +112,11 @@ class Column(Candidate):
     def _model_identity(self) -> Hashable:
         return tuple(self.columns)
 
-    def check_task(self, task: Task, name: str) -> None:
-        """Raise an error for a classification without classes, or a regression with classes."""
-        self._check_classes(
-            task,
-            name,
+    def _missing_classes(self) -> str:
+        return (
             "is a column of probabilities that does not state its classes: write "
             "Column('p_yes', classes=['no', 'yes']) for the probability of the second, or "
-            "Column({'no': 'p_no', 'yes': 'p_yes'}).",
+            "Column({'no': 'p_no', 'yes': 'p_yes'})."
         )
 
     def expand(self, name: str, X: Table) -> list[tuple[str, Candidate]]:

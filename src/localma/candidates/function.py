@@ -25,10 +25,6 @@ class FunctionRecipe(CommonRecipe):
     kind = "function"
     function: ImportName = field(metadata={"key": "import"})
 
-    def make(self) -> FunctionCandidate:
-        """Import the function. This runs the code of its module."""
-        return FunctionCandidate(**self.options())
-
 
 class FunctionCandidate(Candidate):
     """Any callable ``X -> (n,)`` or ``(n, K)``.
@@ -50,7 +46,7 @@ class FunctionCandidate(Candidate):
     """
 
     kind = "function"
-    recipe_type = FunctionRecipe
+    _recipe_type = FunctionRecipe
     runs_here = True
 
     def __init__(
@@ -70,8 +66,7 @@ class FunctionCandidate(Candidate):
         self.function = function
 
     def _answer(self, X: Table, task: Task) -> Output:
-        output: Output = self.function(X)
-        return output
+        return self.function(X)
 
     @property
     def label(self) -> str:
@@ -84,11 +79,8 @@ class FunctionCandidate(Candidate):
             return id(self.function.__self__), self.function.__name__
         return id(self.function)
 
-    def check_task(self, task: Task, name: str) -> None:
-        """Raise an error for a classification without classes, or a regression with classes."""
-        self._check_classes(
-            task,
-            name,
+    def _missing_classes(self) -> str:
+        return (
             "is a function. A function that returns probabilities must state its classes: "
-            "as_candidate(function, classes=['no', 'yes']).",
+            "as_candidate(function, classes=['no', 'yes'])."
         )

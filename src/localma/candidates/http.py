@@ -110,10 +110,6 @@ class HttpRecipe(LogitsRecipe):
     max_concurrency: int
     random_state: int | None
 
-    def make(self) -> HttpCandidate:
-        """Rebuild it. Imports functions, and its predictions call an address."""
-        return HttpCandidate(**self.options())
-
 
 class HttpCandidate(LogitsCandidate):
     """A model behind a web address, which receives batches of rows as JSON by POST.
@@ -165,7 +161,7 @@ class HttpCandidate(LogitsCandidate):
     """
 
     kind = "http"
-    recipe_type = HttpRecipe
+    _recipe_type = HttpRecipe
 
     def __init__(
         self,

@@ -140,10 +140,10 @@ def as_candidate(
             )
         return model
     if isinstance(model, str | os.PathLike):
-        return _from_path(os.fspath(model), options)
+        return from_path(os.fspath(model), options)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        return _of_kind("torch", model, options)
+        return import_object(KINDS["torch"])(model, **options)
     if isinstance(model, type):
         raise InvalidInputError(
             f"A candidate is a fitted model, and {model.__name__} is a class: pass a fitted "
@@ -160,14 +160,16 @@ def as_candidate(
     )
 
 
-def _from_path(path: str, options: dict[str, Any]) -> Candidate:
-    if path.startswith(("http://", "https://")):
-        return _of_kind("http", path, options)
-    if os.path.isfile(os.path.join(path, "config.json")):
-        return _of_kind("transformers", path, options)
+def from_path(path: str, options: Mapping[str, Any]) -> Candidate:
+    """Make a candidate from the path of a file or folder, or from an address."""
     suffix = Path(path).suffix.lower()
-    if suffix in SUFFIXES:
-        return _of_kind(SUFFIXES[suffix], path, options)
+    kind = SUFFIXES.get(suffix)
+    if path.startswith(("http://", "https://")):
+        kind = "http"
+    elif os.path.isfile(os.path.join(path, "config.json")):
+        kind = "transformers"
+    if kind is not None:
+        return import_object(KINDS[kind])(path, **options)
     if suffix in REFUSED_SUFFIXES:
         reason = REFUSED_SUFFIXES[suffix].format(path=path)
         raise InvalidInputError(f"A {suffix} file such as {path!r} {reason}.")
@@ -176,11 +178,6 @@ def _from_path(path: str, options: dict[str, Any]) -> Candidate:
         f"of X that holds predictions write Column({path!r}). A model's path ends in "
         f"{', '.join(SUFFIXES)} or is a folder with a config.json; an address begins with http."
     )
-
-
-def _of_kind(kind: str, model: Model, options: dict[str, Any]) -> Candidate:
-    candidate: Candidate = import_object(KINDS[kind])(model, **options)
-    return candidate
 
 
 class Pool:
@@ -216,9 +213,11 @@ class Pool:
         for name, candidate in self._items():
             candidate.check_task(task, name)
         self.costs = np.array([candidate.cost for candidate in self.candidates])
-        self._labels = {}
-        if task == "classification":
-            self._labels = {n: c.classes for n, c in self._items() if c.classes is not None}
+        self._labels = {
+            name: candidate.classes
+            for name, candidate in self._items()
+            if task == "classification" and candidate.classes is not None
+        }
         self.classes = union_of_classes(self._labels) if self._labels else None
         # Labels are compared here and not at every call, which would take longer than a model.
         self._to_align = {
@@ -422,16 +421,16 @@ class Pool:
         if names is not None:
             check_same_names(list(by_name), names)
         ordered, outputs = tuple(names or by_name), outputs or OutputNames()
-        if labels is None:
-            checked = (_regression(by_name[name], name, n_rows, outputs) for name in ordered)
-        else:
-            column_labels = _column_labels(by_name, labels)
-            warn_unknown_classes(column_labels, labels)
-            checked = (
-                _classification(by_name[name], name, n_rows, column_labels[name], labels)
-                for name in ordered
-            )
-        return ordered, stacked(checked, ordered, n_rows)
+        column_labels = _column_labels(by_name, labels)
+
+        def checked(name: str) -> Array:
+            values = by_name[name]
+            if labels is None and column_names(values) is not None:
+                values = dense(outputs.arranged(values, f"predictions of candidate {name!r}"))
+            checked = as_prediction(values, name=name, n=n_rows, classes=column_labels.get(name))
+            return checked if labels is None else align(checked, column_labels[name], labels)
+
+        return ordered, stacked(map(checked, ordered), ordered, n_rows)
 
     def _predict_each(
         self,
@@ -447,20 +446,21 @@ class Pool:
             if name in given:
                 yield given[name]
                 continue
-            task = self.task
             if mask is None or mask[:, m].all():
-                values = candidate.predict(inputs, task, name=name, rows=rows, outputs=outputs)
+                values = candidate.predict(inputs, self.task, name=name, rows=rows, outputs=outputs)
+                yield self._aligned(name, values)
             elif not mask[:, m].any():
                 yield None
-                continue
             else:
                 chosen = np.flatnonzero(mask[:, m])
                 numbers = chosen if rows is None else np.asarray(rows)[chosen]
-                inputs = take_rows(inputs, chosen)
-                called = candidate.predict(inputs, task, name=name, rows=numbers, outputs=outputs)
-                values = np.zeros((n, *called.shape[1:]))
-                values[chosen] = called
-            yield self._aligned(name, values)
+                X_chosen = take_rows(inputs, chosen)
+                values = candidate.predict(
+                    X_chosen, self.task, name=name, rows=numbers, outputs=outputs
+                )
+                column = np.zeros((n, *values.shape[1:]))
+                column[chosen] = values
+                yield self._aligned(name, column)
 
     def _items(self) -> Iterable[tuple[str, Candidate]]:
         return zip(self.names, self.candidates, strict=True)
@@ -584,11 +584,10 @@ def with_named_classes(predictions: Predictions, classes: Labels) -> Labels:
     labels = {str(label) for label in classes.tolist()}
     columns = {name: None for table in predictions.values() for name in column_names(table) or ()}
     further = [str(name) for name in columns if str(name) not in labels]
-    dtype = classes.dtype
-    if dtype.kind == "U":
-        dtype = np.dtype(str)
     try:
-        added = np.asarray(further, dtype=str).astype(dtype)
+        added = np.asarray(further, dtype=str)
+        if classes.dtype.kind != "U":
+            added = added.astype(classes.dtype)
     except ValueError:
         return classes  # a column that is not a label is reported later, by its name
     return np.unique(np.concatenate([classes, added]))
@@ -609,22 +608,20 @@ def _valid_array(predictions: Predictions, n: int, labels: Labels | None) -> Arr
 
     The checks by candidate are slower, and find the candidate with the error.
     """
-    if not isinstance(predictions, np.ndarray) or predictions.dtype.kind not in "biuf":
-        return None
-    if np.ma.is_masked(predictions):
+    if not isinstance(predictions, np.ndarray) or np.ma.is_masked(predictions):
         return None
     P = np.asarray(predictions)  # without a mask that hides nothing
-    if P.ndim not in (2, 3) or len(P) != n or P.size == 0:
+    if P.dtype.kind not in "biuf" or P.ndim not in (2, 3) or len(P) != n or P.size == 0:
         return None
-    if labels is not None:
-        if P.shape[2:] != labels.shape or not are_probabilities(P):
-            return None
-        return P.astype(np.float64, copy=False)
-    if P.shape[2:] == (1,):
+    if labels is None and P.shape[2:] == (1,):
         P = P[:, :, 0]
-    if not np.isfinite(P).all():
+    if labels is None:
+        valid = np.isfinite(P).all()
+    else:
+        valid = P.shape[2:] == labels.shape and are_probabilities(P)
+    if not valid:
         return None
-    if n >= LARGE_ROWS and P.dtype == np.float32:
+    if labels is None and n >= LARGE_ROWS and P.dtype == np.float32:
         return P  # large arrays are not copied: they may be memory-mapped
     return P.astype(np.float64, copy=False)
 
@@ -702,21 +699,10 @@ def _names_of_array(M: int, names: Sequence[str] | None) -> Names:
     return tuple(names)
 
 
-def _regression(values: Output, name: str, n: int, outputs: OutputNames) -> Array:
-    if column_names(values) is not None:
-        values = dense(outputs.arranged(values, f"predictions of candidate {name!r}"))
-    return as_prediction(values, name=name, n=n, classes=None)
-
-
-def _classification(
-    values: Output, name: str, n: int, column_labels: Labels, classes: Labels
-) -> Array:
-    checked = as_prediction(values, name=name, n=n, classes=column_labels)
-    return align(checked, column_labels, classes)
-
-
-def _column_labels(by_name: Mapping[str, Output], classes: Labels) -> dict[str, Labels]:
+def _column_labels(by_name: Mapping[str, Output], classes: Labels | None) -> dict[str, Labels]:
     """Return the labels of the columns of each candidate; those of an array are the classes."""
+    if classes is None:
+        return {}
     label_of = {str(label): label for label in classes.tolist()}
     labels = dict.fromkeys(by_name, classes)
     for name, values in by_name.items():
@@ -730,4 +716,5 @@ def _column_labels(by_name: Mapping[str, Output], classes: Labels) -> dict[str, 
                     f"among the classes {listed(classes)}: name the columns after the classes."
                 )
         labels[name] = as_labels([label_of[str(column)] for column in columns])
+    warn_unknown_classes(labels, classes)
     return labels

@@ -27,21 +27,19 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 from narwhals.typing import IntoDataFrame
 
 from localma._types import AnyArray, Json
-from localma.candidates.base import KINDS, Candidate
+from localma.candidates.base import KINDS, Candidate, TableFunction
 from localma.candidates.column import Column
-from localma.candidates.pool import SUFFIXES, as_candidate
+from localma.candidates.pool import as_candidate, from_path
 from localma.errors import InvalidInputError, UntrustedFileError
 from localma.imports import import_name, import_object, modules_beside
 from localma.tables.frames import ColumnKey, column_names, positions_of
 from localma.tables.roles import RoleError, check_column, class_columns
-
-Options: TypeAlias = dict[str, Json]
 
 SOURCES = ("file", "url", "import", "column")
 """Keys that state where a candidate comes from. Each table has exactly one."""
@@ -99,10 +97,11 @@ def read_pool(path: str | os.PathLike[str], *, trust: bool = False) -> dict[str,
     return {name: _candidate(name, dict(table), path.parent) for name, table in tables.items()}
 
 
-def _refuse_untrusted(path: Path, tables: dict[str, Options]) -> None:
+def _refuse_untrusted(path: Path, tables: dict[str, dict[str, Json]]) -> None:
     """Refuse everything except columns before any of it is opened."""
     entries = [
-        f"{name!r} ({_describe_source(source, table[source])})"
+        # An address may contain a secret, so it is not shown.
+        f"{name!r} ({source})" if source == "url" else f"{name!r} ({source} = {table[source]!r})"
         for name, table in tables.items()
         for source in UNTRUSTED_SOURCES
         if source in table
@@ -115,12 +114,7 @@ def _refuse_untrusted(path: Path, tables: dict[str, Options]) -> None:
         )
 
 
-def _describe_source(source: str, value: Json) -> str:
-    """Quote an entry of the file, but not an address, which may contain a secret."""
-    return source if source == "url" else f"{source} = {value!r}"
-
-
-def _candidate(name: str, options: Options, folder: Path) -> Candidate:
+def _candidate(name: str, options: dict[str, Any], folder: Path) -> Candidate:
     sources = [source for source in SOURCES if source in options]
     if len(sources) != 1:
         raise InvalidInputError(
@@ -128,7 +122,12 @@ def _candidate(name: str, options: Options, folder: Path) -> Candidate:
         )
     value = str(options.pop(sources[0]))
     try:
-        return _MAKERS[sources[0]](value, options, folder)
+        if sources == ["file"]:
+            return from_path(str(folder / value), options)
+        if sources == ["import"]:
+            return as_candidate(_function(value, folder), **options)
+        kind = {"url": "http", "column": "column"}[sources[0]]
+        return import_object(KINDS[kind])(value, **options)
     except InvalidInputError as error:
         raise InvalidInputError(f"Candidate {name!r} cannot be made: {error.plain}") from error
     except TypeError as error:
@@ -138,38 +137,15 @@ def _candidate(name: str, options: Options, folder: Path) -> Candidate:
         raise InvalidInputError(f"Candidate {name!r} cannot be made: {reason}") from error
 
 
-def _from_file(value: str, options: Options, folder: Path) -> Candidate:
-    path = folder / value
-    kind = SUFFIXES.get(path.suffix.lower())
-    if (path / "config.json").is_file():
-        kind = "transformers"
-    if kind is None:
-        return as_candidate(str(path))  # raises the error for an unknown kind of file
-    candidate: Candidate = import_object(KINDS[kind])(str(path), **options)
-    return candidate
-
-
-def _from_url(value: str, options: Options, folder: Path) -> Candidate:
-    candidate: Candidate = import_object(KINDS["http"])(value, **options)
-    return candidate
-
-
-def _from_import(value: str, options: Options, folder: Path) -> Candidate:
+def _function(name: str, folder: Path) -> TableFunction:
     with modules_beside(folder):
-        function = import_object(value)
+        function = import_object(name)
     if not callable(function) or import_name(function) is None:
         raise InvalidInputError(
-            f"import must name a function of a table that can be imported by its name; {value!r} "
+            f"import must name a function of a table that can be imported by its name; {name!r} "
             f"is a {type(function).__name__}."
         )
-    return as_candidate(function, **options)  # type: ignore[arg-type]  # checked by as_candidate
-
-
-def _from_column(value: str, options: Options, folder: Path) -> Candidate:
-    return Column(value, **options)  # type: ignore[arg-type]  # checked by Column
-
-
-_MAKERS = {"file": _from_file, "url": _from_url, "import": _from_import, "column": _from_column}
+    return function
 
 
 def column_candidates(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypedDict, TypeVar
 
 import narwhals as nw
 import numpy as np
@@ -119,19 +119,22 @@ class FromFile:
 
 @dataclass(frozen=True, kw_only=True)
 class FileRecipe(Recipe):
-    """The file or folder of a candidate, in a recipe."""
+    """The file or folder of a candidate, in a recipe.
 
+    file_argument : the argument that takes the file; derived : options that follow from the file.
+    """
+
+    file_argument: ClassVar[str] = "path"
+    derived: ClassVar[tuple[str, ...]] = ()
     path: FilePath
     sha256: str
 
-    def file(self) -> ModelFile:
-        """Find the file and check its fingerprint."""
-        return ModelFile(self.path, self.sha256)
-
     def options(self) -> dict[str, Any]:
-        """Return all other fields as keyword arguments."""
+        """Return the arguments of the candidate, after a check of the file's fingerprint."""
         options = super().options()
-        return {name: options[name] for name in options if name not in ("path", "sha256")}
+        for name in ("path", "sha256", *self.derived):
+            del options[name]
+        return {self.file_argument: ModelFile(self.path, self.sha256), **options}
 
 
 Resource = TypeVar("Resource")

@@ -37,19 +37,11 @@ from localma.tables.frames import column_names, column_values, dense, n_rows, pi
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto, ValueInfoProto
 
+INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 DTYPES: dict[str, type[np.generic]] = {
-    "tensor(float16)": np.float16,
+    **{f"tensor({name})": np.dtype(name).type for name in (*INTEGERS, "float16", "bool")},
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
-    "tensor(int8)": np.int8,
-    "tensor(int16)": np.int16,
-    "tensor(int32)": np.int32,
-    "tensor(int64)": np.int64,
-    "tensor(uint8)": np.uint8,
-    "tensor(uint16)": np.uint16,
-    "tensor(uint32)": np.uint32,
-    "tensor(uint64)": np.uint64,
-    "tensor(bool)": np.bool_,
     "tensor(string)": np.str_,
 }
 """NumPy types of ONNX inputs."""
@@ -89,10 +81,6 @@ class OnnxRecipe(FileRecipe, LogitsRecipe):
     preprocess: ImportName | None
     providers: list[str]
 
-    def make(self) -> OnnxCandidate:
-        """Find the file again."""
-        return OnnxCandidate(self.file(), **self.options())
-
 
 class OnnxCandidate(FromFile, LogitsCandidate):
     """An ONNX file: a network, or a converted model of scikit-learn, LightGBM and others.
@@ -124,7 +112,7 @@ class OnnxCandidate(FromFile, LogitsCandidate):
 
     kind = "onnx"
     runs_here = True
-    recipe_type = OnnxRecipe
+    _recipe_type = OnnxRecipe
 
     def __init__(
         self,

@@ -24,10 +24,6 @@ class SkopsRecipe(FileRecipe, CommonRecipe):
     kind = "skops"
     trusted: list[str] | None
 
-    def make(self) -> SkopsCandidate:
-        """Read the file again."""
-        return SkopsCandidate(self.file(), **self.options())
-
 
 class SkopsCandidate(FromFile, EstimatorCandidate):
     """A fitted scikit-learn estimator or pipeline in a file that skops wrote.
@@ -56,7 +52,7 @@ class SkopsCandidate(FromFile, EstimatorCandidate):
 
     kind = "skops"
     runs_here = True
-    recipe_type = SkopsRecipe
+    _recipe_type = SkopsRecipe
 
     def __init__(
         self,

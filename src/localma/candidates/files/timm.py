@@ -48,17 +48,13 @@ class TimmRecipe(FileRecipe, LogitsRecipe):
     """The architecture, the file of weights and the options."""
 
     kind = "timm"
+    file_argument = "weights"
+    derived = ("activation",)
     architecture: str
     size: list[int]
     mean: list[float]
     std: list[float]
     device: str
-
-    def make(self) -> TimmCandidate:
-        """Find the file again and check that it is the same."""
-        options = self.options()
-        del options["activation"]  # follows from the weights and the classes
-        return TimmCandidate(weights=self.file(), **options)
 
 
 class TimmCandidate(FromFile, LogitsCandidate):
@@ -87,7 +83,7 @@ class TimmCandidate(FromFile, LogitsCandidate):
     """
 
     kind = "timm"
-    recipe_type = TimmRecipe
+    _recipe_type = TimmRecipe
 
     def __init__(
         self,

@@ -55,12 +55,9 @@ class TorchRecipe(FileRecipe, LogitsRecipe):
     """The file and the options."""
 
     kind = "torch"
+    file_argument = "model"
     preprocess: ImportName | None
     device: str | None
-
-    def make(self) -> TorchCandidate:
-        """Find the file again. Its network is code."""
-        return TorchCandidate(self.file(), **self.options())
 
 
 class TorchCandidate(LogitsCandidate):
@@ -95,7 +92,7 @@ class TorchCandidate(LogitsCandidate):
 
     kind = "torch"
     runs_here = True
-    recipe_type = TorchRecipe
+    _recipe_type = TorchRecipe
 
     def __init__(
         self,

@@ -94,7 +94,7 @@ class TransformersCandidate(FromFile, LogitsCandidate):
     """
 
     kind = "transformers"
-    recipe_type = TransformersRecipe
+    _recipe_type = TransformersRecipe
 
     def __init__(
         self,
