@@ -24,9 +24,10 @@ from localma.tables.roles import (
     class_columns,
     columns_in_row_order,
     gate_encoder,
+    later_folds,
     target_classes,
+    time_order,
 )
-from localma.tables.times import later_folds, time_order
 
 COLUMNS = ["area", "pred_a", "pred_b", "year", "weight", "rent"]
 

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import copy
 from dataclasses import Field, dataclass, fields, replace
-from functools import cache
 from math import isfinite, prod
 from pathlib import Path
 from types import UnionType
@@ -99,12 +98,23 @@ class Candidate(ABC):
 
     Parameters
     ----------
-    inputs : columns (names or integer positions) or a function of X; None passes X unchanged.
-    classes : (K,) labels of the columns of its probabilities, or None.
-    cost : a number to record, such as the price of a call. The summary and the report show it;
-        it changes neither weights nor predictions.
-    batch_size : number of rows per call. None predicts all rows in one call. "auto" limits a call
-        to 256 MiB of memory; an amount such as "1 GiB" sets another limit.
+    inputs : list of str or int, or callable, optional
+        Columns, by name or position, or a function of X. By default the model gets X unchanged.
+    classes : array-like of shape (K,), optional
+        Labels of the columns of its probabilities.
+    cost : float, default=1.0
+        A number to record, such as the price of a call. The summary and the report show it; it
+        changes neither weights nor predictions.
+    batch_size : int, str or None, default=None
+        Number of rows per call. None predicts all rows in one call. "auto" limits a call to 256 MiB
+        of memory; an amount such as "1 GiB" sets another limit.
+
+    Examples
+    --------
+    >>> from localma import as_candidate
+    >>> candidate = as_candidate(lambda X: 2 * X[:, 0])
+    >>> isinstance(candidate, Candidate), candidate.label
+    (True, 'function')
     """
 
     kind: ClassVar[str]
@@ -147,7 +157,15 @@ class Candidate(ABC):
         return ()
 
     def check_task(self, task: Task, name: str) -> None:
-        """Raise an error if this candidate cannot do the task. Needs no data."""
+        """Raise an error if this candidate cannot do the task. Needs no data.
+
+        Parameters
+        ----------
+        task : {"regression", "classification"}
+            The task.
+        name : str
+            The name of the candidate in the error.
+        """
         if task == "classification" and self.classes is None:
             raise InvalidInputError(f"Candidate {name!r} {self._missing_classes()}")
         if task == "regression" and self.classes is not None:
@@ -164,8 +182,16 @@ class Candidate(ABC):
         )
 
     def recipe(self) -> Recipe | None:
-        """Describe how to rebuild it; None if it exists only in memory."""
-        return self._recipe_type and self._recipe_type.of(self)
+        """Describe how to rebuild it.
+
+        Returns
+        -------
+        Recipe or None
+            None if it exists only in memory.
+        """
+        if self._recipe_type is None:
+            return None
+        return self._recipe_type.of(self)
 
     @property
     def source(self) -> str | None:
@@ -177,19 +203,55 @@ class Candidate(ABC):
         return working_bytes(X)
 
     def uncached(self) -> Candidate:
-        """The candidate without its cache."""
+        """Return the candidate without its cache.
+
+        Returns
+        -------
+        Candidate
+            The candidate itself, if it has no cache.
+        """
         return self
 
     def expand(self, name: str, X: Table) -> list[tuple[str, Candidate]]:
-        """The candidates that it stands for: itself, or the columns of X that a glob matches."""
+        """Return the candidates that it stands for.
+
+        Parameters
+        ----------
+        name : str
+            The name of the candidate.
+        X : array-like or data frame of n rows
+            The table in which a glob is looked up.
+
+        Returns
+        -------
+        list of (str, Candidate)
+            Itself under its name, or one candidate for each column of X that a glob matches.
+        """
         return [(name, self)]
 
     def prediction_columns(self) -> Sequence[ColumnKey]:
-        """Return the columns of X that contain its predictions."""
+        """Return the columns of X that contain its predictions.
+
+        Returns
+        -------
+        sequence of str or int
+            Names or positions; empty if the candidate computes its predictions.
+        """
         return ()
 
     def picks_own_columns(self, X: Table) -> bool:
-        """Whether it chooses its columns itself; if not, it gets X without prediction columns."""
+        """Return whether it chooses its columns itself.
+
+        Parameters
+        ----------
+        X : array-like or data frame of n rows
+            The table to predict.
+
+        Returns
+        -------
+        bool
+            If False, the candidate gets X without prediction columns.
+        """
         return self.inputs is not None
 
     def predict(
@@ -205,13 +267,18 @@ class Candidate(ABC):
 
         Parameters
         ----------
-        X : n rows of any kind.
-        task : "regression" or "classification".
-        name : name of the candidate in error messages; its label if None.
-        rows : (n,) row numbers for error messages, if X is a part of the user's rows; counted
-            from zero if None.
-        outputs : the order of several outputs in regression. The columns of a data frame that the
-            model returns are put in this order. If None, the first data frame sets the order.
+        X : array-like or data frame of n rows
+            Rows of any kind that the model takes.
+        task : {"regression", "classification"}
+            The task.
+        name : str, optional
+            Name of the candidate in error messages. By default its label.
+        rows : array-like of shape (n,), optional
+            Row numbers for error messages, if X holds only some of the user's rows. By default they
+            are counted from zero.
+        outputs : OutputNames, optional
+            The order of several outputs in regression. The columns of a data frame that the model
+            returns are put in this order. By default the first data frame sets the order.
 
         Returns
         -------
@@ -231,7 +298,26 @@ class Candidate(ABC):
         rows: Rows | None = None,
         outputs: OutputNames | None = None,
     ) -> Iterator[Array]:
-        """Yield the predictions of each batch of rows; parameters as in `predict`."""
+        """Predict batch after batch of rows.
+
+        Parameters
+        ----------
+        X : array-like or data frame of n rows
+            Rows of any kind that the model takes.
+        task : {"regression", "classification"}
+            The task.
+        name : str
+            Name of the candidate in error messages.
+        rows : array-like of shape (n,), optional
+            Row numbers for error messages.
+        outputs : OutputNames, optional
+            The order of several outputs, as in `predict`.
+
+        Yields
+        ------
+        Array
+            The predictions of one batch, in the form that `predict` returns.
+        """
         if task == "classification" and self.classes is None:
             self.check_task(task, name)
         X = unmasked(X)
@@ -322,7 +408,18 @@ class Candidate(ABC):
         return f"{text} The model is in {self.source!r}."
 
     def select(self, X: Table) -> Table:
-        """Return the columns of X that the model takes; X itself if `inputs` is None."""
+        """Return the inputs of the model.
+
+        Parameters
+        ----------
+        X : array-like or data frame of n rows
+            The table to predict.
+
+        Returns
+        -------
+        array-like or data frame of n rows
+            The columns that the model takes; X itself if `inputs` is None.
+        """
         if self.inputs is None:
             return X
         if callable(self.inputs):
@@ -337,7 +434,13 @@ class Candidate(ABC):
         return f"{type(self).__name__}({self.label!r})"
 
     def identity(self) -> Hashable:
-        """Equal for two candidates that are the same model on the same inputs."""
+        """Return a value that is equal for the same model on the same inputs.
+
+        Returns
+        -------
+        hashable
+            Kind, model, inputs and classes.
+        """
         inputs: Hashable = id(self.inputs)
         if isinstance(self.inputs, Sequence):
             inputs = tuple(self.inputs)
@@ -352,10 +455,13 @@ class LogitsCandidate(Candidate):
 
     Parameters
     ----------
-    activation : "softmax" for one logit per class, "sigmoid" for one logit, that of the second of
-        two classes; None uses the network's output unchanged.
-    temperature : number that divides the logits; `calibrated` fits it.
-    inputs, classes, cost, batch_size : as for every candidate.
+    activation : {"softmax", "sigmoid"}, optional
+        "softmax" for one logit per class, "sigmoid" for one logit, that of the second of two
+        classes. By default the network's output is used unchanged.
+    temperature : float, default=1.0
+        Number that divides the logits. `calibrated` fits it.
+    inputs, classes, cost, batch_size
+        As for every candidate.
     """
 
     def __init__(
@@ -397,7 +503,10 @@ class LogitsCandidate(Candidate):
 
         Parameters
         ----------
-        X : n rows; y : (n,) labels, each among `classes`.
+        X : array-like or data frame of n rows
+            The inputs.
+        y : array-like of shape (n,)
+            Labels, each among `classes`.
 
         Returns
         -------
@@ -451,14 +560,30 @@ class Recipe:
     """Whether `make` runs code, or opens files or addresses, that the recipe names."""
 
     def make(self) -> Candidate:
-        """Rebuild the candidate. Imports functions and opens files: for trusted recipes only."""
+        """Rebuild the candidate. Imports functions and opens files: for trusted recipes only.
+
+        Returns
+        -------
+        Candidate
+            The candidate.
+        """
         return import_object(KINDS[self.kind])(**self.options())
 
     @classmethod
     def of(cls, candidate: Candidate, **values: Json) -> Self | None:
-        """Describe a candidate; None if it has a function that cannot be imported.
+        """Describe a candidate.
 
-        values : fields that are not attributes of the candidate.
+        Parameters
+        ----------
+        candidate : Candidate
+            The candidate.
+        **values : JSON values
+            Fields that are not attributes of the candidate.
+
+        Returns
+        -------
+        Recipe or None
+            None if the candidate has a function that cannot be imported.
         """
         for field in fields(cls):
             if field.name in values:
@@ -476,13 +601,30 @@ class Recipe:
         return cls(**values)
 
     def to_json(self) -> dict[str, Json]:
-        """Return the kind and all fields as a JSON object."""
+        """Return the kind and all fields as a JSON object.
+
+        Returns
+        -------
+        dict
+            The values by key.
+        """
         values = {_key(field): getattr(self, field.name) for field in fields(self)}
         return {"kind": self.kind, **values}
 
     @staticmethod
     def from_json(document: Json) -> Recipe:
-        """Read a JSON object, and check its kind, its fields and their types. Runs no code."""
+        """Read a JSON object, and check its kind, its fields and their types. Runs no code.
+
+        Parameters
+        ----------
+        document : dict
+            An object from `to_json`.
+
+        Returns
+        -------
+        Recipe
+            The recipe.
+        """
         recipe_type = recipe_type_of(document)
         assert isinstance(document, dict)
         kind, types = recipe_type.kind, json_types(recipe_type)
@@ -503,16 +645,41 @@ class Recipe:
         return recipe_type(**{field.name: document[_key(field)] for field in fields(recipe_type)})
 
     def options(self) -> dict[str, Any]:
-        """Return all fields as keyword arguments. Imports the functions that they name."""
+        """Return all fields as keyword arguments. Imports the functions that they name.
+
+        Returns
+        -------
+        dict
+            Arguments of the class of the candidate.
+        """
         functions = {name: import_object(value) for name, value in self._marked(ImportName).items()}
         return {field.name: getattr(self, field.name) for field in fields(self)} | functions
 
     def sources(self) -> list[str]:
-        """Return the import names, paths and addresses that `make` would follow."""
+        """Return the import names, paths and addresses that `make` would follow.
+
+        Returns
+        -------
+        list of str
+            All of them, in the order of the fields.
+        """
         return list(self._marked(ImportName, FilePath, Address).values())
 
     def with_paths(self, change: Callable[[str, Path], str], folder: PathLike) -> Self:
-        """Return the recipe with each path replaced by ``change(path, folder)``."""
+        """Return the recipe with other paths.
+
+        Parameters
+        ----------
+        change : callable
+            A function from a path and `folder` to the new path.
+        folder : str or path
+            The folder of the saved model.
+
+        Returns
+        -------
+        Recipe
+            A copy, in which each path is replaced.
+        """
         paths = self._marked(FilePath)
         return replace(self, **{name: change(path, Path(folder)) for name, path in paths.items()})
 
@@ -552,7 +719,26 @@ def recipe_type_of(document: Json) -> type[Recipe]:
 
 
 def recipe_beside(candidate: Candidate, folder: PathLike) -> Recipe | None:
-    """Describe a candidate, with paths relative to the folder of the saved model."""
+    """Describe a candidate, with paths relative to the folder of the saved model.
+
+    Parameters
+    ----------
+    candidate : Candidate
+        The candidate.
+    folder : str or path
+        The folder of the saved model.
+
+    Returns
+    -------
+    Recipe or None
+        None if the candidate exists only in memory.
+
+    Examples
+    --------
+    >>> from localma.candidates import Column
+    >>> recipe_beside(Column("guess"), "models").to_json()["columns"]
+    ['guess']
+    """
     recipe = candidate.recipe()
     return recipe and recipe.with_paths(beside, folder)
 
@@ -562,8 +748,15 @@ def from_recipe(recipe: Recipe, folder: PathLike = ".") -> Candidate:
 
     Parameters
     ----------
-    recipe : a recipe from `Candidate.recipe`, `recipe_beside` or `Recipe.from_json`.
-    folder : where relative paths start.
+    recipe : Recipe
+        A recipe from `Candidate.recipe`, `recipe_beside` or `Recipe.from_json`.
+    folder : str or path, default="."
+        The folder where relative paths start.
+
+    Returns
+    -------
+    Candidate
+        The candidate.
 
     Examples
     --------
@@ -584,7 +777,6 @@ def _key(field: Field[object]) -> str:
     return str(field.metadata.get("key", field.name))
 
 
-@cache
 def _alternatives(recipe_type: type[Recipe]) -> dict[str, tuple[Any, ...]]:
     """Types that each field may have, such as ``(list[int], ImportName, NoneType)``."""
     hints = get_type_hints(recipe_type)

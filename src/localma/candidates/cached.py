@@ -38,7 +38,7 @@ from localma.storage.cache import (
 )
 from localma.storage.fingerprints import digest
 from localma.storage.row_keys import Keys, row_keys
-from localma.tables.frames import n_rows, take_rows
+from localma.tables.frames import n_rows, readable_tensor, take_rows
 
 logger = getLogger("localma")
 
@@ -64,13 +64,16 @@ class Cached(Candidate):
 
     Parameters
     ----------
-    candidate : any model that `as_candidate` takes: a fitted estimator, a candidate, the path of a
-        model, or a function (with `key`).
-    folder : the cache; None for $LOCALMA_CACHE, or localma's folder in the user's cache.
-    key : a name for the model, if it has no fingerprint, such as a function or an address. Choose
+    candidate : model
+        Any model that `as_candidate` takes: a fitted estimator, a candidate, the path of a model,
+        or a function (with `key`).
+    folder : str or path, optional
+        The cache. By default $LOCALMA_CACHE, or localma's folder in the user's cache.
+    key : str, optional
+        A name for the model, if it has no fingerprint, such as a function or an address. Choose
         another key whenever the model changes.
-    max_bytes : limit for the whole folder, 2 GiB by default. The least recently used predictions
-        are removed first.
+    max_bytes : int, default=2147483648
+        Limit for the whole folder. The least recently used predictions are removed first.
 
     Notes
     -----
@@ -121,10 +124,25 @@ class Cached(Candidate):
 
     @classmethod
     def all(cls, candidates: Any, folder: Folder = None, *, max_bytes: int = MAX_BYTES) -> Any:
-        """Cache every candidate of a pool: a dict, a list of (name, model) pairs or of models.
+        """Cache every candidate of a pool.
 
-        `Column`, `CrossFitted` and `Cached` candidates stay as they are.
+        Parameters
+        ----------
+        candidates : dict or list
+            A dict from name to model, a list of (name, model) pairs, or a list of models. `Column`,
+            `CrossFitted` and `Cached` candidates stay as they are.
+        folder : str or path, optional
+            The cache, as for `Cached`.
+        max_bytes : int, default=2147483648
+            Limit for the whole folder.
 
+        Returns
+        -------
+        dict or list
+            The pool in the same form.
+
+        Examples
+        --------
         >>> list(Cached.all({"guess": Column("guess")}))
         ['guess']
         """
@@ -154,7 +172,26 @@ class Cached(Candidate):
         rows: Rows | None = None,
         outputs: OutputNames | None = None,
     ) -> Array:
-        """Predict each row of X; the candidate predicts only rows that are not cached."""
+        """Predict each row of X; the candidate predicts only rows that are not cached.
+
+        Parameters
+        ----------
+        X : array-like or data frame of n rows
+            Rows of any kind that the model takes.
+        task : {"regression", "classification"}
+            The task.
+        name : str, optional
+            Name of the candidate in error messages. By default its label.
+        rows : array-like of shape (n,), optional
+            Row numbers for error messages.
+        outputs : OutputNames, optional
+            The order of several outputs in regression.
+
+        Returns
+        -------
+        Array
+            Regression (n,) or (n, K); classification (n, K), columns in the order of `classes`.
+        """
         name = name or self.label
         if n_rows(X) == 0 or (task == "classification" and self.classes is None):
             return self.candidate.predict(X, task, name=name, rows=rows)  # raises the error
@@ -246,27 +283,75 @@ class Cached(Candidate):
         return self.candidate._model_identity()
 
     def identity(self) -> Hashable:
-        """The identity of the candidate: with and without a cache it is the same model."""
+        """Return the identity of the candidate: with and without a cache it is the same model.
+
+        Returns
+        -------
+        hashable
+            Kind, model, inputs and classes.
+        """
         return self.candidate.identity()
 
     def check_task(self, task: Task, name: str) -> None:
-        """Raise an error if the candidate cannot do the task."""
+        """Raise an error if the candidate cannot do the task.
+
+        Parameters
+        ----------
+        task : {"regression", "classification"}
+            The task.
+        name : str
+            The name of the candidate in the error.
+        """
         self.candidate.check_task(task, name)
 
     def picks_own_columns(self, X: Table) -> bool:
-        """Whether the candidate chooses its columns."""
+        """Return whether the candidate chooses its columns.
+
+        Parameters
+        ----------
+        X : array-like or data frame of n rows
+            The table to predict.
+
+        Returns
+        -------
+        bool
+            If False, the candidate gets X without prediction columns.
+        """
         return self.candidate.picks_own_columns(X)
 
     def select(self, X: Table) -> Table:
-        """Return the columns of X that the model takes."""
+        """Return the inputs of the model.
+
+        Parameters
+        ----------
+        X : array-like or data frame of n rows
+            The table to predict.
+
+        Returns
+        -------
+        array-like or data frame of n rows
+            The columns that the model takes.
+        """
         return self.candidate.select(X)
 
     def uncached(self) -> Candidate:
-        """The candidate without its cache."""
+        """Return the candidate without its cache.
+
+        Returns
+        -------
+        Candidate
+            The candidate that was passed.
+        """
         return self.candidate
 
     def recipe(self) -> Recipe | None:
-        """The recipe of the candidate; the cache is not part of a saved model."""
+        """Return the recipe of the candidate; the cache is not part of a saved model.
+
+        Returns
+        -------
+        Recipe or None
+            None if the candidate exists only in memory.
+        """
         return self.candidate.recipe()
 
 
@@ -295,8 +380,7 @@ class _Call:
         """Return these rows of X (m,)."""
         if len(rows) == n_rows(self.X):
             return self.X
-        selected: Table = take_rows(self.X, rows)
-        return selected
+        return take_rows(self.X, rows)
 
     def numbers(self, rows: Integers) -> Rows | None:
         """Return the numbers of these rows (m,) in error messages."""
@@ -417,10 +501,7 @@ class _ContentHasher(NumpyHasher):
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):
             # Pickled tensors hold addresses in memory, which differ from process to process.
-            plain = value.detach().cpu()
-            if plain.dtype == torch.bfloat16:  # which NumPy does not have
-                plain = plain.float()
-            value = ("tensor", str(value.dtype), plain.numpy())
+            value = ("tensor", str(value.dtype), readable_tensor(value).numpy())
         super().save(value)
 
 

@@ -54,13 +54,16 @@ class Column(Candidate):
 
     Parameters
     ----------
-    columns : the column, by name or integer position; a glob such as ``"pred_*"``, which is one
-        candidate per matching column; a list of columns, one per output (or per class); or a
-        mapping from class label to column.
-    classes : in classification, labels of the columns in the order of `columns`. With one column
-        and two classes the column holds the probability of the second.
-    cost : a number to record, such as the price of a call. The summary and the report show it;
-        it changes neither weights nor predictions.
+    columns : str, int, list or dict
+        The column, by name or integer position; a glob such as ``"pred_*"``, which is one candidate
+        per matching column; a list of columns, one per output (or per class); or a mapping from
+        class label to column.
+    classes : array-like of shape (K,), optional
+        In classification, labels of the columns in the order of `columns`. With one column and two
+        classes the column holds the probability of the second.
+    cost : float, default=1.0
+        A number to record, such as the price of a call. The summary and the report show it; it
+        changes neither weights nor predictions.
 
     Examples
     --------
@@ -120,7 +123,20 @@ class Column(Candidate):
         )
 
     def expand(self, name: str, X: Table) -> list[tuple[str, Candidate]]:
-        """Return one candidate per column of X that the glob matches, with the column's name."""
+        """Return the candidates that it stands for.
+
+        Parameters
+        ----------
+        name : str
+            The name of the candidate.
+        X : data frame of n rows
+            The table in which a glob is looked up.
+
+        Returns
+        -------
+        list of (str, Candidate)
+            One candidate for each column that a glob matches, under the name of the column.
+        """
         if not self.is_glob:
             return [(name, self)]
         pattern, names = str(self.columns[0]), column_names(X)
@@ -137,11 +153,28 @@ class Column(Candidate):
         return [(n, Column(n, classes=self.classes, cost=self.cost)) for n in matches]
 
     def prediction_columns(self) -> Sequence[ColumnKey]:
-        """Return the columns."""
+        """Return the columns.
+
+        Returns
+        -------
+        list of str or int
+            Names or positions.
+        """
         return self.columns
 
     def picks_own_columns(self, X: Table) -> bool:
-        """Return True: it takes prediction columns."""
+        """Return True: it takes prediction columns.
+
+        Parameters
+        ----------
+        X : array-like or data frame of n rows
+            The table to predict.
+
+        Returns
+        -------
+        bool
+            True.
+        """
         return True
 
 

@@ -36,13 +36,17 @@ class CrossFitted(Candidate):
 
     Parameters
     ----------
-    estimator : an unfitted scikit-learn estimator or pipeline.
-    cv : folds for this candidate (an integer or any splitter); None uses those of the whole model.
-        An integer means the same as there: shuffled folds, stratified by label for
-        classification, and by whole groups if you pass `groups`.
-    inputs : columns or a function of X; None takes all but the prediction columns.
-    cost : a number to record, such as the price of a call. The summary and the report show it;
-        it changes neither weights nor predictions.
+    estimator : estimator
+        An unfitted scikit-learn estimator or pipeline.
+    cv : int, splitter or iterable, optional
+        Folds for this candidate. By default those of the whole model. An integer means the same as
+        there: shuffled folds, stratified by label for classification, and by whole groups if you
+        pass `groups`.
+    inputs : list of str or int, or callable, optional
+        Columns or a function of X. By default all but the prediction columns.
+    cost : float, default=1.0
+        A number to record, such as the price of a call. The summary and the report show it; it
+        changes neither weights nor predictions.
 
     Notes
     -----
@@ -85,7 +89,15 @@ class CrossFitted(Candidate):
         return id(self.estimator)
 
     def check_task(self, task: Task, name: str) -> None:
-        """Raise an error for a regression with a classifier, or a classification without one."""
+        """Raise an error for a regression with a classifier, or a classification without one.
+
+        Parameters
+        ----------
+        task : {"regression", "classification"}
+            The task.
+        name : str
+            The name of the candidate in the error.
+        """
         if task == "regression":
             refuse_classifier(self.estimator, name)
         elif has_sklearn_tags(self.estimator) and not is_classifier(self.estimator):
@@ -111,22 +123,33 @@ class CrossFitted(Candidate):
 
         Parameters
         ----------
-        X : n rows; y : (n,) or (n, K).
-        task : "regression" or "classification".
-        cv : the folds, if the candidate has no `cv`.
-        sample_weight : (n,) or None; groups : (n,) for splitters that need them, or None.
-        random_state : seeds the `random_state` parameters of the estimator that are None.
-        name : name of the candidate in error messages; its label if None.
-        outputs : the order of several outputs, as in `predict`.
+        X : array-like or data frame of n rows
+            The inputs.
+        y : array-like of shape (n,) or (n, K)
+            The target.
+        task : {"regression", "classification"}
+            The task.
+        cv : int, splitter or iterable, optional
+            The folds, if the candidate has no `cv`.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the rows.
+        groups : array-like of shape (n,), optional
+            Groups, for splitters that need them.
+        random_state : int or RandomState, optional
+            Seed of the `random_state` parameters of the estimator that are None.
+        name : str, optional
+            Name of the candidate in error messages. By default its label.
+        outputs : OutputNames, optional
+            The order of several outputs, as in `predict`.
 
         Returns
         -------
         candidate : EstimatorCandidate
             Fitted on all rows.
-        predictions : Array
-            (n,) or (n, K), out of fold; NaN in rows that no fold tests. In classification the
-            columns are in the order of `candidate.classes`.
-        covered : (n,) bool
+        predictions : array of shape (n,) or (n, K)
+            Out of fold; NaN in rows that no fold tests. In classification the columns are in the
+            order of `candidate.classes`.
+        covered : bool array of shape (n,)
             The rows that some fold tests.
         """
         name = name or self.label

@@ -35,9 +35,18 @@ class EstimatorCandidate(Candidate):
 
     Parameters
     ----------
-    model : the fitted estimator. It is not copied.
-    classes : labels to use instead of the model's `classes_`, in the same order.
-    inputs, cost, batch_size : as for every candidate.
+    model : estimator
+        The fitted estimator. It is not copied.
+    inputs : list of str or int, or callable, optional
+        Columns, by name or position, or a function of X.
+    classes : array-like of shape (K,), optional
+        Labels to use instead of the model's `classes_`, in the same order.
+    cost : float, default=1.0
+        A number to record, such as the price of a call. The summary and the report show it; it
+        changes neither weights nor predictions.
+    batch_size : int, str or None, default=None
+        Number of rows per call, "auto" or an amount of memory such as "1 GiB". None predicts all
+        rows in one call.
 
     Examples
     --------
@@ -70,13 +79,10 @@ class EstimatorCandidate(Candidate):
         self._own_classes = self.classes if model_classes is None else model_classes
         names = getattr(model, "feature_names_in_", None)
         self._feature_names = None if names is None else list(names)
-        self._check_renaming()
-
-    def _check_renaming(self) -> None:
         old, new = self._own_classes, self.classes
         if old is not None and new is not None and len(old) != len(new):
             raise InvalidInputError(
-                f"classes= must rename the {len(old)} classes of this {type(self.model).__name__}, "
+                f"classes= must rename the {len(old)} classes of this {type(model).__name__}, "
                 f"{old.tolist()!r}, in the same order; received {new.tolist()!r}."
             )
 
@@ -91,13 +97,23 @@ class EstimatorCandidate(Candidate):
         return one_hot(output, self._own_classes)
 
     def select(self, X: Table) -> Table:
-        """Return the inputs of the model; from a data frame, the columns that it was fitted on."""
+        """Return the inputs of the model.
+
+        Parameters
+        ----------
+        X : array-like or data frame of n rows
+            The table to predict.
+
+        Returns
+        -------
+        array-like or data frame of n rows
+            From a data frame, the columns that the model was fitted on.
+        """
         X = super().select(X)
         names = column_names(X)
         if self._feature_names is None or names is None or names == self._feature_names:
             return X
-        picked: Table = pick_columns(X, self._feature_names)
-        return picked
+        return pick_columns(X, self._feature_names)
 
     @property
     def label(self) -> str:
@@ -111,7 +127,15 @@ class EstimatorCandidate(Candidate):
         return id(self.model)
 
     def check_task(self, task: Task, name: str) -> None:
-        """Raise an error for a classifier in a regression, or no classes in a classification."""
+        """Raise an error for a classifier in a regression, or no classes in a classification.
+
+        Parameters
+        ----------
+        task : {"regression", "classification"}
+            The task.
+        name : str
+            The name of the candidate in the error.
+        """
         if task == "regression":
             refuse_classifier(self.model, name)
         elif self.classes is None:
@@ -122,7 +146,18 @@ class EstimatorCandidate(Candidate):
             )
 
     def picks_own_columns(self, X: Table) -> bool:
-        """Whether inputs are stated or the estimator knows its columns by name."""
+        """Return whether inputs are stated or the estimator knows its columns by name.
+
+        Parameters
+        ----------
+        X : array-like or data frame of n rows
+            The table to predict.
+
+        Returns
+        -------
+        bool
+            If False, the candidate gets X without prediction columns.
+        """
         by_name = self._feature_names is not None and column_names(X) is not None
         return self.inputs is not None or by_name
 

@@ -34,8 +34,18 @@ class FunctionCandidate(Candidate):
 
     Parameters
     ----------
-    function : the callable.
-    inputs, classes, cost, batch_size : as for every candidate.
+    function : callable
+        The function of X.
+    inputs : list of str or int, or callable, optional
+        Columns, by name or position, or a function of X. By default the function gets X unchanged.
+    classes : array-like of shape (K,), optional
+        Labels of the columns of its probabilities.
+    cost : float, default=1.0
+        A number to record, such as the price of a call. The summary and the report show it; it
+        changes neither weights nor predictions.
+    batch_size : int, str or None, default=None
+        Number of rows per call, "auto" or an amount of memory such as "1 GiB". None predicts all
+        rows in one call.
 
     Examples
     --------

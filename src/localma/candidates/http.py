@@ -134,25 +134,43 @@ class HttpCandidate(LogitsCandidate):
 
     Parameters
     ----------
-    url : the address, http or https. It is saved and shown, so it must not hold secrets: write
+    url : str
+        The address, http or https. It is saved and shown, so it must not hold secrets: write
         ``{RENT_API_KEY}`` in the path or the query for the value of an environment variable. Query
         parameters need such a value, unless they are among `PUBLIC_PARAMETERS`.
-    format : one of the documents above.
-    request : a function ``(columns, rows) -> document`` for any other document.
-    response : a function from the parsed JSON answer to the predictions.
-    headers_from_env : for each header, the environment variable that holds its whole value, such
-        as ``{"Authorization": "RENT_API_KEY"}`` with ``Bearer ...`` in it. The variable is read at
+    format : {"columns", "instances", "mlflow"}, default="columns"
+        One of the documents above.
+    request : callable, optional
+        A function ``(columns, rows) -> document`` for any other document.
+    response : callable, optional
+        A function from the parsed JSON answer to the predictions.
+    headers_from_env : dict of str to str, optional
+        For each header, the environment variable that holds its whole value, such as
+        ``{"Authorization": "RENT_API_KEY"}`` with ``Bearer ...`` in it. The variable is read at
         every call. Its value is never saved and never shown in an error. Such headers need https,
         except on this machine.
-    timeout : seconds for one attempt, from connecting until the answer is read and parsed.
-    retries : attempts after the first.
-    backoff : seconds before the first retry, doubled before each further one; each wait is
-        shortened by a random share of up to a half.
-    max_wait : the longest wait between two attempts; if a server asks for more, it is given up.
-    max_concurrency : number of batches sent at once.
-    random_state : seed of the random share of the waits.
-    batch_size : rows per request; 256 by default.
-    activation, temperature, inputs, classes, cost : as for every network.
+    timeout : float, default=30.0
+        Seconds for one attempt, from connecting until the answer is read and parsed.
+    retries : int, default=3
+        Attempts after the first.
+    backoff : float, default=0.5
+        Seconds before the first retry, doubled before each further one. Each wait is shortened by a
+        random share of up to a half.
+    max_wait : float, default=60.0
+        The longest wait between two attempts. If a server asks for more, it is given up.
+    max_concurrency : int, default=4
+        Number of batches sent at once.
+    random_state : int, optional
+        Seed of the random share of the waits.
+    **options
+        Options of every network:
+
+        - `batch_size` : int, str or None. Rows per request; 256 by default.
+        - `activation` : {"softmax", "sigmoid"} or None. How logits become probabilities.
+        - `temperature` : float. Divisor of the logits; `calibrated` fits it.
+        - `inputs` : columns, by name or position, or a function of X.
+        - `classes` : labels of the columns of the probabilities.
+        - `cost` : float. A number to record, such as the price of a call.
 
     Examples
     --------

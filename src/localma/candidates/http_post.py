@@ -162,10 +162,9 @@ def read_json(answer: bytes, n_rows: int) -> Json:
     if containers > CONTAINERS + CONTAINERS_PER_ROW * n_rows:
         raise AnswerError(f"{containers} lists and objects for {n_rows} rows")
     try:
-        document: Json = parse_json(answer)
+        return parse_json(answer)
     except (ValueError, RecursionError) as error:
         raise AnswerError(f"text that is not valid JSON ({error})") from error
-    return document
 
 
 def read_predictions(

@@ -650,8 +650,10 @@ def fit_temperature(logits: Output, labels: Output) -> float:
 
     Parameters
     ----------
-    logits : (n, K); or (n,) or (n, 1), the logit of the second of two classes.
-    labels : (n,) integers from 0 to K - 1.
+    logits : array-like of shape (n, K), (n,) or (n, 1)
+        With one column, the logit of the second of two classes.
+    labels : array-like of shape (n,)
+        Integers from 0 to K - 1.
 
     Returns
     -------

@@ -109,18 +109,28 @@ def as_candidate(
 
     Parameters
     ----------
-    model : a fitted object with `predict`, a function of X, a PyTorch module, or the path of a
-        model: a file .onnx, .pt2 (torch.export) or .skops, a transformers folder (with a
-        config.json), an address http://... or https://... . Their classes have more options, such
-        as OnnxCandidate(path, activation=...). A candidate is returned unchanged.
-    inputs : the columns it takes (names or integer positions), or a function of X. By default it
-        gets X without the prediction columns.
-    classes : labels of the probabilities that a function returns, in the order of its columns; for
-        a fitted classifier, new labels for its classes.
-    cost : a number to record, such as the price of a call. The summary and the report show it;
-        it changes neither weights nor predictions.
-    batch_size : rows per call, "auto" or an amount of memory such as "1 GiB". The default is
-        "auto" for networks, and one call for all rows for other models.
+    model : estimator, callable, module, str or path
+        A fitted object with `predict`, a function of X, a PyTorch module, or the path of a model: a
+        file .onnx, .pt2 (torch.export) or .skops, a transformers folder (with a config.json), an
+        address http://... or https://... . Their classes have more options, such as
+        OnnxCandidate(path, activation=...). A candidate is returned unchanged.
+    inputs : list of str or int, or callable, optional
+        The columns it takes, by name or integer position, or a function of X. By default it gets X
+        without the prediction columns.
+    classes : array-like of shape (K,), optional
+        Labels of the probabilities that a function returns, in the order of its columns; for a
+        fitted classifier, new labels for its classes.
+    cost : float, default=1.0
+        A number to record, such as the price of a call. The summary and the report show it; it
+        changes neither weights nor predictions.
+    batch_size : int or str, optional
+        Rows per call, "auto" or an amount of memory such as "1 GiB". The default is "auto" for
+        networks, and one call for all rows for other models.
+
+    Returns
+    -------
+    Candidate
+        The candidate.
 
     Examples
     --------
@@ -185,17 +195,23 @@ class Pool:
 
     Parameters
     ----------
-    candidates : a dict from name to model, a list of (name, model) pairs, or a list of models,
-        which are named after their class or function.
-    task : "regression" or "classification".
+    candidates : dict or list
+        A dict from name to model, a list of (name, model) pairs, or a list of models, which are
+        named after their class or function.
+    task : {"regression", "classification"}
+        The task.
 
     Attributes
     ----------
-    names : tuple of M strings
-    candidates : tuple of M candidates
-    costs : (M,) floats, the `cost` of each candidate; for display only
-    classes : (K,) sorted union of the classes of the candidates; None for regression, and if no
-        candidate has classes yet
+    names : tuple of str
+        The names of the M candidates.
+    candidates : tuple of Candidate
+        The M candidates.
+    costs : array of shape (M,)
+        The `cost` of each candidate; for display only.
+    classes : array of shape (K,) or None
+        Sorted union of the classes of the candidates; None for regression, and if no candidate has
+        classes yet.
 
     Examples
     --------
@@ -218,13 +234,16 @@ class Pool:
             for name, candidate in self._items()
             if task == "classification" and candidate.classes is not None
         }
-        self.classes = union_of_classes(self._labels) if self._labels else None
-        # Labels are compared here and not at every call, which would take longer than a model.
-        self._to_align = {
-            name: labels
-            for name, labels in self._labels.items()
-            if not np.array_equal(labels, self.classes)
-        }
+        self.classes: Labels | None = None
+        self._to_align: dict[str, Labels] = {}
+        if self._labels:
+            self.classes = classes = union_of_classes(self._labels)
+            # Not compared at every call, which would take longer than many a model.
+            self._to_align = {
+                name: labels
+                for name, labels in self._labels.items()
+                if not np.array_equal(labels, classes)
+            }
         self._columns = [key for c in self.candidates for key in c.prediction_columns()]
         self._warned = False
 
@@ -234,14 +253,36 @@ class Pool:
         return any(isinstance(candidate, CrossFitted) for candidate in self.candidates)
 
     def expand(self, X: Table) -> Pool:
-        """Replace each glob by the columns of X that it matches."""
+        """Replace each glob by the columns of X that it matches.
+
+        Parameters
+        ----------
+        X : array-like or data frame of n rows
+            The table.
+
+        Returns
+        -------
+        Pool
+            The pool itself, if it has no glob.
+        """
         pairs = [pair for name, c in self._items() for pair in c.expand(name, X)]
         if pairs == list(self._items()):
             return self
         return Pool(pairs, task=self.task)
 
     def prediction_columns(self, X: Table) -> set[ColumnKey]:
-        """Return the columns of X that hold predictions, by name if all names are strings."""
+        """Return the columns of X that hold predictions.
+
+        Parameters
+        ----------
+        X : array-like or data frame of n rows
+            The table.
+
+        Returns
+        -------
+        set of str or int
+            Names if all columns have strings as names; else positions.
+        """
         positions, names = positions_of(X, self._columns), column_names(X)
         if names is None or not all(isinstance(name, str) for name in names):
             return set(positions)  # an integer always means a position, not a name
@@ -262,11 +303,20 @@ class Pool:
 
         Parameters
         ----------
-        X : n rows; y : (n,) or (n, K).
-        cv : folds for the candidates that state none.
-        sample_weight, groups : (n,) or None.
-        random_state : seeds the estimators whose random_state is None.
-        outputs : the order of several outputs, as in `predict`.
+        X : array-like or data frame of n rows
+            The inputs.
+        y : array-like of shape (n,) or (n, K)
+            The target.
+        cv : int, splitter or iterable, optional
+            Folds for the candidates that state none.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the rows.
+        groups : array-like of shape (n,), optional
+            Groups of the rows.
+        random_state : int or RandomState, optional
+            Seed of the estimators whose random_state is None.
+        outputs : OutputNames, optional
+            The order of several outputs, as in `predict`.
 
         Returns
         -------
@@ -274,9 +324,9 @@ class Pool:
             With each CrossFitted replaced by its model fitted on all rows.
         out_of_fold : dict
             From the name of each CrossFitted to its out-of-fold predictions, (n,) or (n, K),
-            aligned to `pool.classes` and NaN in rows not covered; pass them to
-            `pool.predict(X, given=out_of_fold)`.
-        covered : (n,) bool
+            aligned to `pool.classes` and NaN in rows not covered; pass them to `pool.predict(X,
+            given=out_of_fold)`.
+        covered : bool array of shape (n,)
             The rows for which every CrossFitted has an out-of-fold prediction.
         """
         X, y = unmasked(X), without_mask(y, "y")
@@ -331,19 +381,24 @@ class Pool:
 
         Parameters
         ----------
-        X : n rows.
-        only : the candidates to call, by name or as a mask (M,); or the rows for which to call
-            each, as a mask (n, M). Other predictions are zero in P, so that a weight of zero
-            leaves them out of any average.
-        given : predictions by name that are used instead of calling these candidates.
-        outputs : the order of several outputs in regression. Data frames that candidates return
-            are put in this order. If None, the first data frame sets the order.
-        rows : (n,) row numbers for error messages; counted from zero if None.
+        X : array-like or data frame of n rows
+            The inputs.
+        only : iterable of str, or bool array of shape (M,) or (n, M), optional
+            The candidates to call, by name or as a mask; or the rows for which to call each. Other
+            predictions are zero in P, so that a weight of zero leaves them out of any average.
+        given : dict, optional
+            Predictions by name that are used instead of calling these candidates.
+        outputs : OutputNames, optional
+            The order of several outputs in regression. Data frames that candidates return are put
+            in this order. By default the first data frame sets the order.
+        rows : array-like of shape (n,), optional
+            Row numbers for error messages. By default they are counted from zero.
 
         Returns
         -------
-        P : (n, M) for one output; (n, M, K) for several, and for classification, where the last
-            axis follows `classes`.
+        array of shape (n, M) or (n, M, K)
+            P: the last axis exists for several outputs and for classification, where it follows
+            `classes`.
         """
         X = unmasked(X)
         if self.classes is not None and not self._warned:
@@ -356,7 +411,13 @@ class Pool:
         return stacked(columns, self.names, n_rows(X))
 
     def check_labels(self, y: Output) -> None:
-        """Raise an error if y has labels that no candidate knows. A CrossFitted learns any."""
+        """Raise an error if y has labels that no candidate knows. A CrossFitted learns any.
+
+        Parameters
+        ----------
+        y : array-like of shape (n,)
+            The labels.
+        """
         if self.classes is None:
             return
         labels = np.unique(np.asarray(y))
@@ -387,23 +448,31 @@ class Pool:
 
         Parameters
         ----------
-        predictions : array (n, M) or (n, M, K); dict from name to (n,) or (n, K); or a data frame
-            with one column per candidate. In classification with two classes, (n, M) and (n,)
-            hold the probability of the second. A data frame (n, K) in a dict has the class labels
-            as columns; in regression its columns are K outputs, matched by name if the names are
+        predictions : array, dict or data frame
+            An array (n, M) or (n, M, K); a dict from name to (n,) or (n, K); or a data frame with
+            one column per candidate. In classification with two classes, (n, M) and (n,) hold the
+            probability of the second. A data frame (n, K) in a dict has the class labels as
+            columns; in regression its columns are K outputs, matched by name if the names are
             strings.
-        n_rows : the number of rows expected.
-        task : "regression" or "classification".
-        names : the names expected, or None. Predictions with names are put in this order. The
-            columns of an array must be in this order already.
-        classes : (K,) labels of the last axis, in classification.
-        outputs : the order of several outputs in regression; if None, the first data frame with
-            names sets it.
+        n_rows : int
+            The number of rows expected.
+        task : {"regression", "classification"}
+            The task.
+        names : sequence of str, optional
+            The names expected. Predictions with names are put in this order. The columns of an
+            array must be in this order already.
+        classes : array-like of shape (K,), optional
+            Labels of the last axis, in classification.
+        outputs : OutputNames, optional
+            The order of several outputs in regression. By default the first data frame with names
+            sets it.
 
         Returns
         -------
-        names : tuple of M strings
-        P : (n, M), or (n, M, K) for several outputs and for classification
+        names : tuple of str
+            The names of the M candidates.
+        P : array of shape (n, M) or (n, M, K)
+            Three dimensions for several outputs and for classification.
 
         Examples
         --------

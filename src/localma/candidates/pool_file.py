@@ -187,12 +187,14 @@ def prediction_columns(pool: Mapping[str, Candidate], names: Sequence[str]) -> l
     Parameters
     ----------
     pool : mapping of str to Candidate
+        The candidates by name.
     names : sequence of str
         The columns of the table.
 
     Returns
     -------
     list of str
+        Globs first, then names.
 
     Examples
     --------
@@ -225,7 +227,9 @@ def input_columns(
     Parameters
     ----------
     pool : mapping of str to Candidate
+        The candidates by name.
     table : data frame
+        The labelled sample.
     hidden : iterable of str
         Columns that only a model that states them sees, such as the target.
 

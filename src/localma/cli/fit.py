@@ -47,10 +47,11 @@ from localma.tables.roles import (
     Roles,
     check_weights,
     gate_encoder,
+    later_folds,
     target_classes,
+    time_order,
 )
 from localma.tables.sniffing import TableFileError
-from localma.tables.times import later_folds, time_order
 from localma.wording import count
 
 MAX_CLASSES = 5

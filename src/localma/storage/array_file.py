@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
@@ -34,19 +34,10 @@ READ_VERSIONS = (3,)
 
 MAX_DIMENSIONS = 16
 DTYPES: dict[str, np.dtype[np.generic]] = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "I64": np.dtype("<i8"),
-    "I32": np.dtype("<i4"),
-    "I16": np.dtype("<i2"),
-    "I8": np.dtype("i1"),
-    "U64": np.dtype("<u8"),
-    "U32": np.dtype("<u4"),
-    "U16": np.dtype("<u2"),
-    "U8": np.dtype("u1"),
-    "BOOL": np.dtype("?"),
-}
+    f"{kind}{8 * size}": np.dtype(f"<{kind.lower()}{size}")
+    for kind, sizes in {"F": (8, 4, 2), "I": (8, 4, 2, 1), "U": (8, 4, 2, 1)}.items()
+    for size in sizes
+} | {"BOOL": np.dtype("?")}
 """NumPy types by their names in safetensors."""
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -290,19 +281,18 @@ def _types(entries: Json, n_bytes: int, path: Path) -> dict[str, ArrayType]:
 
 
 def _type(name: str, entry: Any) -> ArrayType:
-    wrong = f"The array {shown(name)} has an unknown form: {shown(entry)}."
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise FileFormatError(wrong)
-    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if (
+        not isinstance(entry, dict)
+        or set(entry) != {"dtype", "shape", "data_offsets"}
+        or not _are_counts(entry["shape"], range(MAX_DIMENSIONS + 1))
+        or not _are_counts(entry["data_offsets"], [2])
+    ):
+        raise FileFormatError(f"The array {shown(name)} has an unknown form: {shown(entry)}.")
+    dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise FileFormatError(
             f"The array {shown(name)} has the type {shown(dtype)}; known are {', '.join(DTYPES)}."
         )
-    if not _are_counts(shape) or len(shape) > MAX_DIMENSIONS:
-        raise FileFormatError(wrong)
-    if not _are_counts(offsets) or len(offsets) != 2:
-        raise FileFormatError(wrong)
-    start, stop = offsets
     if stop - start != prod(shape) * DTYPES[dtype].itemsize:
         raise FileFormatError(
             f"The array {shown(name)} of shape {shown(shape)} and type {dtype} does not take "
@@ -311,11 +301,11 @@ def _type(name: str, entry: Any) -> ArrayType:
     return ArrayType(DTYPES[dtype], tuple(shape), start, stop)
 
 
-def _are_counts(values: Any) -> bool:
-    """Whether it is a list of whole numbers that NumPy accepts as sizes."""
-    return isinstance(values, list) and all(
-        type(value) is int and 0 <= value < 2**48 for value in values
-    )
+def _are_counts(values: Any, lengths: Container[int]) -> bool:
+    """Whether it is a list, of an allowed length, of numbers that NumPy accepts as sizes."""
+    if not isinstance(values, list) or len(values) not in lengths:
+        return False
+    return all(type(value) is int and 0 <= value < 2**48 for value in values)
 
 
 def _array(data: bytearray, kind: ArrayType, name: str) -> AnyArray:

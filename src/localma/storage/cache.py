@@ -53,7 +53,29 @@ _FILE = re.compile(r"[0-9a-f]{32}\.arrow")
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """The cached predictions of one candidate and task."""
+    """The cached predictions of one candidate and task.
+
+    Parameters
+    ----------
+    candidate : str
+        The label of the candidate.
+    task : str
+        The task.
+    rows : int
+        The number of rows.
+    bytes : int
+        The size on disk.
+    last_used : datetime
+        The time at which they were last used.
+    folder : Path
+        The folder with the files.
+
+    Examples
+    --------
+    >>> entry = CacheEntry("north", "regression", 10, 480, datetime(2024, 5, 31), Path("cache"))
+    >>> entry.rows
+    10
+    """
 
     candidate: str
     task: str
@@ -73,11 +95,17 @@ def default_folder() -> Path:
 
 
 def cache_info(folder: Folder = None) -> list[CacheEntry]:
-    """List the content of a cache: one entry per candidate and task, the last used first.
+    """List the content of a cache.
 
     Parameters
     ----------
-    folder : the cache; None for the default folder.
+    folder : str or path, optional
+        The cache. By default the default folder.
+
+    Returns
+    -------
+    list of CacheEntry
+        One entry per candidate and task, the last used first.
 
     Examples
     --------
@@ -109,9 +137,12 @@ def clean_cache(
 
     Parameters
     ----------
-    folder : the cache; None for the default folder. Other files in it stay.
-    older_than : remove predictions that were last used longer ago than this.
-    max_bytes : remove the least recently used predictions until at most this size is left.
+    folder : str or path, optional
+        The cache. By default the default folder. Other files in it stay.
+    older_than : timedelta, optional
+        Remove predictions that were last used longer ago than this.
+    max_bytes : int, optional
+        Remove the least recently used predictions until at most this size is left.
 
     Returns
     -------

@@ -257,8 +257,7 @@ def _as_array(tensor: Tensor) -> AnyArray:
     plain = tensor.detach().cpu()
     if "bfloat16" in str(plain.dtype):  # which NumPy does not have
         plain = plain.float()
-    array: AnyArray = plain.numpy()
-    return array
+    return plain.numpy()
 
 
 _ENCODERS: list[tuple[type | tuple[type, ...], Callable[[Any], tuple[str, bytes]]]] = [

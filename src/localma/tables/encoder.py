@@ -62,10 +62,12 @@ _FLOATS = (np.float64, np.float32)
 class EncodedColumn:
     """How one column becomes numbers.
 
-    Attributes
+    Parameters
     ----------
     name : str
+        The name of the column.
     kind : {"number", "truth", "category", "date"}
+        What the column holds.
     fill : float
         The number or the day that replaces a missing value.
     has_missing : bool
@@ -76,6 +78,11 @@ class EncodedColumn:
         Whether the labelled sample had more categories, which were too rare.
     parts : list of str
         The parts of a date that become numbers, from `DATE_PARTS`.
+
+    Examples
+    --------
+    >>> EncodedColumn("city", "category", levels=["cn", "fr"], has_missing=True).names
+    ['city is cn', 'city is fr', 'city is missing']
     """
 
     name: str
@@ -97,7 +104,18 @@ class EncodedColumn:
         return names + [f"{self.name} is missing"] * self.has_missing
 
     def encode(self, series: Series) -> Array:
-        """Encode a column: (n, number of names)."""
+        """Encode a column.
+
+        Parameters
+        ----------
+        series : narwhals.Series
+            The column.
+
+        Returns
+        -------
+        array of shape (n, p)
+            One column for each of `names`.
+        """
         missing = _missing(series)
         columns: list[Array | RowMask]
         if self.kind == "category":
@@ -134,6 +152,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     Attributes
     ----------
     columns_ : list of EncodedColumn
+        How each column is encoded.
     left_out_ : dict of str -> str
         Columns that are not used, and why.
 
@@ -152,7 +171,20 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.features = features
 
     def fit(self, X: IntoDataFrame, y: ArrayLike | None = None) -> Self:
-        """Decide how each column of a data frame is encoded."""
+        """Decide how each column of a data frame is encoded.
+
+        Parameters
+        ----------
+        X : data frame of n rows
+            The labelled sample.
+        y : array-like of shape (n,), optional
+            Not used.
+
+        Returns
+        -------
+        TableEncoder
+            The encoder itself.
+        """
         frame = _frame(X)
         self.left_out_: dict[str, str] = {}
         self.columns_: list[EncodedColumn] = []
@@ -165,7 +197,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: IntoDataFrame) -> Array:
-        """Encode a data frame: (n, p)."""
+        """Encode a data frame.
+
+        Parameters
+        ----------
+        X : data frame of n rows
+            A table with the columns of the sample.
+
+        Returns
+        -------
+        array of shape (n, p)
+            Finite numbers.
+        """
         check_is_fitted(self)
         frame = _frame(X)
         blocks = [column.encode(_column(frame, column.name)) for column in self.columns_]
@@ -175,6 +218,16 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """Count rows with a missing value or a category that the sample did not have, by column.
 
         The encoded numbers do not show them: a missing value becomes the median, for example.
+
+        Parameters
+        ----------
+        X : data frame of n rows
+            A table with the columns of the sample.
+
+        Returns
+        -------
+        dict of str to int
+            From a description of the problem to the number of rows; only problems that occur.
         """
         check_is_fitted(self)
         frame = _frame(X)
@@ -192,16 +245,41 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return {text: count for text, count in counts.items() if count}
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> AnyArray:
-        """Return the names of the numbers: (p,)."""
+        """Return the names of the numbers.
+
+        Parameters
+        ----------
+        input_features : sequence of str, optional
+            Not used.
+
+        Returns
+        -------
+        array of shape (p,)
+            The names, in the order of the columns that `transform` returns.
+        """
         check_is_fitted(self)
         return np.array([name for column in self.columns_ for name in column.names], dtype=object)
 
     def by_source(self, numbers: Array) -> tuple[list[str], Array]:
-        """Put the levels of a category together again: column names, and numbers (n, at most p).
+        """Put the levels of a category together again.
 
         A category becomes the number of its level. Dates and missing values keep their numbers,
         under the name of their column.
 
+        Parameters
+        ----------
+        numbers : array of shape (n, p)
+            Encoded rows.
+
+        Returns
+        -------
+        names : list of str
+            The name of the column that each number comes from.
+        numbers : array of shape (n, at most p)
+            The numbers.
+
+        Examples
+        --------
         >>> import polars
         >>> encoder = TableEncoder().fit(polars.DataFrame({"city": ["a"] * 6 + ["b"] * 6}))
         >>> encoder.by_source(np.array([[1.0, 0.0], [0.0, 1.0]]))
@@ -221,13 +299,30 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return names, np.hstack(blocks)
 
     def recipe(self) -> dict[str, Json]:
-        """Return the fitted state in JSON."""
+        """Return the fitted state in JSON.
+
+        Returns
+        -------
+        dict
+            A JSON object for `from_recipe`.
+        """
         check_is_fitted(self)
         return {"columns": [asdict(c) for c in self.columns_], "left_out": {**self.left_out_}}
 
     @classmethod
     def from_recipe(cls, recipe: Json) -> Self:
-        """Restore an encoder from its recipe. No code of the file runs."""
+        """Restore an encoder from its recipe. No code of the file runs.
+
+        Parameters
+        ----------
+        recipe : dict
+            A JSON object from `recipe`.
+
+        Returns
+        -------
+        TableEncoder
+            The fitted encoder.
+        """
         if not isinstance(recipe, dict) or set(recipe) != {"columns", "left_out"}:
             raise _unknown_form(recipe)
         columns, left_out = recipe["columns"], recipe["left_out"]

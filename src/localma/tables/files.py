@@ -88,12 +88,19 @@ def read_table(
         A .csv, .tsv, .txt, .xlsx, .parquet, .arrow or .jsonl file; "-" for standard input.
     columns : list of str, optional
         The columns to read. By default, all columns are read.
-    separator, encoding, missing, decimal
-        See `TextOptions`.
+    separator : str, optional
+        The character between columns of a text file.
+    encoding : str, optional
+        The encoding of a text file, such as "cp1252".
+    missing : sequence of str
+        Cells that mean a missing value, in addition to the usual ones.
+    decimal : {".", ","}, optional
+        The decimal mark of numbers such as 1,234, which can be read with either mark.
 
     Returns
     -------
     pyarrow.Table
+        The table.
 
     Examples
     --------
@@ -115,6 +122,7 @@ def write_table(table: IntoDataFrame, path: PathLike, *, raw_cells: bool = False
     Parameters
     ----------
     table : data frame of pandas, polars or pyarrow
+        The table.
     path : str or path
         A .csv, .tsv, .xlsx, .parquet, .arrow or .jsonl file; "-" for standard output.
     raw_cells : bool, default=False
@@ -144,12 +152,14 @@ def open_table(path: PathLike, options: TextOptions | None = None) -> TableReade
     Parameters
     ----------
     path : str or path
+        The file.
     options : TextOptions, optional
         Settings of a text file or a workbook that are not to be guessed.
 
     Returns
     -------
     TableReader
+        The open table.
 
     Examples
     --------
@@ -192,6 +202,13 @@ def _copied(stream: IO[bytes]) -> Path:
 class TableReader(ABC):
     """A table in a file, which is read as a whole or block by block.
 
+    Parameters
+    ----------
+    source : SourceFile
+        The file.
+    options : TextOptions
+        Settings that are not to be guessed.
+
     Attributes
     ----------
     name : str
@@ -202,6 +219,14 @@ class TableReader(ABC):
         Names that several columns have in the file.
     remarks : list of Remark
         How the file was read. The list grows while it is read.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "t.csv"
+    ...     _ = path.write_text("a,b\\n1,2\\n3,4\\n")
+    ...     open_table(path).read().num_rows
+    2
     """
 
     row_word = "row"  # the unit of `numbers`
@@ -236,6 +261,13 @@ class TableReader(ABC):
             The columns of the first table. By default, it has all columns.
         as_written : list of str
             The columns of the second table, whose cells are as the file has them.
+
+        Yields
+        ------
+        values : pyarrow.Table
+            The columns with their types.
+        texts : pyarrow.Table
+            The columns of `as_written`.
         """
         columns = list(self.names if columns is None else columns)
         first_row = 0
@@ -248,7 +280,17 @@ class TableReader(ABC):
     def read(self, hints: Known = NOTHING_KNOWN, columns: Sequence[str] | None = None) -> pa.Table:
         """Read all rows. In a text file, all rows decide the type of a column.
 
-        The parameters are those of `blocks`.
+        Parameters
+        ----------
+        hints : Known
+            Types of columns that the file does not state.
+        columns : list of str, optional
+            The columns to read. By default, all columns are read.
+
+        Returns
+        -------
+        pyarrow.Table
+            The table.
         """
         selected = list(dict.fromkeys(self.names if columns is None else columns))
         with self._clear_errors():
@@ -257,7 +299,18 @@ class TableReader(ABC):
             return self._converted(table, hints, first_row=0)
 
     def numbers(self, rows: Sequence[int]) -> list[int]:
-        """Numbers of rows in the file, for rows that are counted from zero."""
+        """Return the numbers of rows in the file.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            Rows, counted from zero.
+
+        Returns
+        -------
+        list of int
+            Their numbers in the file, in the unit of `row_word`.
+        """
         return list(rows)
 
     @property

@@ -1,4 +1,4 @@
-"""Roles of columns: target, predictions, inputs of the gate, weight, group and time."""
+"""Roles of columns: target, predictions, inputs of the gate, weight, group and time order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Self, TypeAlias
 import narwhals as nw
 import numpy as np
 from narwhals.typing import IntoDataFrame, IntoSeries
+from sklearn.model_selection import TimeSeriesSplit
 
-from localma._types import AnyArray
+from localma._types import AnyArray, Rows
 from localma.errors import InvalidInputError
 from localma.tables.encoder import TableEncoder
 from localma.tables.frames import missing_column
@@ -127,7 +128,18 @@ class Roles:
         return replace(self, predictions=predictions)
 
     def gate_columns(self, columns: Sequence[str]) -> list[str]:
-        """List the columns that the gate may see: `features`, or all without another role."""
+        """List the columns that the gate may see.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            The names of the columns of the table.
+
+        Returns
+        -------
+        list of str
+            `features`, or all columns without another role.
+        """
         if self.features is not None:
             return list(self.features)
         taken = {self.target, self.weight, self.group, self.time, *self.predictions}
@@ -171,6 +183,11 @@ def check_column(parameter: str, name: str, columns: Sequence[str], file: str = 
 class FittedEncoder(TableEncoder):
     """A `TableEncoder` that is already fitted: neither `clone` nor `fit` changes it.
 
+    Parameters
+    ----------
+    features : list of str, optional
+        The columns that are encoded.
+
     Examples
     --------
     >>> import polars
@@ -182,14 +199,40 @@ class FittedEncoder(TableEncoder):
 
     @classmethod
     def of(cls, encoder: TableEncoder, columns: Sequence[str]) -> Self:
-        """Keep some columns of a fitted encoder."""
+        """Keep some columns of a fitted encoder.
+
+        Parameters
+        ----------
+        encoder : TableEncoder
+            The fitted encoder.
+        columns : sequence of str
+            The columns to keep.
+
+        Returns
+        -------
+        FittedEncoder
+            The encoder of these columns.
+        """
         fitted = cls(list(columns))
         fitted.columns_ = [column for column in encoder.columns_ if column.name in columns]
         fitted.left_out_ = {}
         return fitted
 
     def fit(self, X: IntoDataFrame, y: object = None) -> Self:
-        """Return the encoder as it is."""
+        """Return the encoder as it is.
+
+        Parameters
+        ----------
+        X : data frame
+            Not used.
+        y : array-like, optional
+            Not used.
+
+        Returns
+        -------
+        FittedEncoder
+            The encoder itself.
+        """
         return self
 
     def __sklearn_clone__(self) -> Self:
@@ -241,12 +284,14 @@ def columns_in_row_order(table: IntoDataFrame, columns: Sequence[str]) -> list[s
     Parameters
     ----------
     table : data frame
+        The labelled sample.
     columns : sequence of str
         The columns to look at.
 
     Returns
     -------
     list of str
+        Those of `columns` that follow the order of the rows.
 
     Examples
     --------
@@ -515,6 +560,7 @@ def check_weights(weight: IntoSeries, name: str = "weight") -> AnyArray:
     Returns
     -------
     array of shape (n,)
+        The weights.
 
     Examples
     --------
@@ -530,3 +576,78 @@ def check_weights(weight: IntoSeries, name: str = "weight") -> AnyArray:
             f"{name!r} has other values. Fill in missing weights, or leave those rows out.",
         )
     return values
+
+
+def time_order(times: IntoSeries, name: str = "time") -> Rows:
+    """Order rows by time; rows of the same time keep their order.
+
+    Parameters
+    ----------
+    times : series
+        Dates, times or numbers, none missing.
+    name : str
+        The name of the column, for error messages.
+
+    Returns
+    -------
+    array of shape (n,)
+        The indices of the rows, the earliest first.
+
+    Examples
+    --------
+    >>> import polars
+    >>> time_order(polars.Series([2024, 2022, 2023])).tolist()
+    [1, 2, 0]
+    """
+    series = nw.from_native(times, series_only=True)
+    if not (series.dtype.is_temporal() or series.dtype.is_numeric()):
+        raise RoleError(
+            "time",
+            f"times must be dates such as 2024-05-31, or numbers. The column {name!r} holds other "
+            f"values, such as {str(series.drop_nulls()[0])!r}. Convert them to one of these.",
+        )
+    missing = series.null_count()
+    if missing:
+        raise RoleError(
+            "time",
+            f"every row needs a time, and {missing} have none in {name!r}. Fill in these cells, "
+            "or leave those rows out.",
+        )
+    return np.argsort(series.to_numpy(), kind="stable")
+
+
+def later_folds(times: IntoSeries, folds: int) -> list[tuple[Rows, Rows]]:
+    """Split rows so that each fold is tested on later times; equal times stay together.
+
+    Parameters
+    ----------
+    times : series
+        The time of each row.
+    folds : int
+        The number of folds. There must be more distinct times than folds.
+
+    Returns
+    -------
+    list of (train, test)
+        Indices of rows, for the parameter `cv` of the estimators.
+
+    Examples
+    --------
+    >>> import polars
+    >>> folds = later_folds(polars.Series([1, 1, 2, 3, 3]), 2)
+    >>> [(train.tolist(), test.tolist()) for train, test in folds]
+    [([0, 1], [2]), ([0, 1, 2], [3, 4])]
+    """
+    distinct, index = np.unique(
+        nw.from_native(times, series_only=True).to_numpy(), return_inverse=True
+    )
+    if folds >= len(distinct):
+        raise RoleError(
+            "folds",
+            f"{folds} folds need at least {folds + 1} distinct times; received {len(distinct)}. "
+            "Choose fewer folds.",
+        )
+    return [
+        (np.flatnonzero(np.isin(index, train)), np.flatnonzero(np.isin(index, test)))
+        for train, test in TimeSeriesSplit(folds).split(distinct)
+    ]

@@ -241,8 +241,7 @@ def as_objects(X: Table, content: str) -> Sequence[Any] | AnyArray:
             f"one column of X must hold the {content}s, but X has shape {values.shape}: pass the "
             f"name of that column, inputs={content!r}."
         )
-    texts: list[Any] = values.tolist()
-    return texts
+    return values.tolist()
 
 
 def checked_count(name: str, count: int, *, least: int) -> int:

@@ -99,15 +99,30 @@ class OnnxCandidate(FromFile, LogitsCandidate):
 
     Parameters
     ----------
-    path : the file. onnxruntime finds weights in files next to it; if the package onnx is
-        installed, they are part of its fingerprint.
-    output : name of the output to use. In classification an output of labels gives the predicted
-        label probability one.
-    preprocess : a function from the rows to an array, or a dict from input name to array.
-    providers : onnxruntime's execution providers; the CPU by default.
-    activation : "softmax", "sigmoid", or None if the file returns probabilities or means.
-    temperature : divisor of the logits; `calibrated` fits it.
-    classes, inputs, cost, batch_size : as for every candidate.
+    path : str or path
+        The file. onnxruntime finds weights in files next to it; if the package onnx is installed,
+        they are part of its fingerprint.
+    output : str, optional
+        Name of the output to use. In classification an output of labels gives the predicted label
+        probability one.
+    preprocess : callable, optional
+        A function from the rows to an array, or to a dict from input name to array.
+    providers : sequence of str, default=("CPUExecutionProvider",)
+        Execution providers of onnxruntime.
+    **options
+        Options of every network:
+
+        - `activation` : "softmax", "sigmoid", or None if the file returns probabilities or means.
+        - `temperature` : float. Divisor of the logits; `calibrated` fits it.
+        - `classes` : labels of the columns of the probabilities.
+        - `inputs` : columns, by name or position, or a function of X.
+        - `cost` : float. A number to record, such as the price of a call.
+        - `batch_size` : int, str or None. Rows per call, "auto" or an amount of memory.
+
+    Examples
+    --------
+    >>> OnnxCandidate("north.onnx", inputs=["area", "rooms"])  # doctest: +SKIP
+    OnnxCandidate('north')
     """
 
     kind = "onnx"
@@ -157,7 +172,15 @@ class OnnxCandidate(FromFile, LogitsCandidate):
         return in_fixed_batches(run, feed, _fixed_rows(session.get_inputs()))
 
     def check_task(self, task: Task, name: str) -> None:
-        """Refuse classification without classes, and regression with classes that you passed."""
+        """Refuse classification without classes, and regression with classes that you passed.
+
+        Parameters
+        ----------
+        task : {"regression", "classification"}
+            The task.
+        name : str
+            The name of the candidate in the error.
+        """
         # A regression may average a probability, so classes from the file do not matter.
         by_file = self._file_classes is not None and self._column_order() is not None
         if task == "classification" or not by_file:

@@ -34,10 +34,18 @@ class SkopsCandidate(FromFile, EstimatorCandidate):
 
     Parameters
     ----------
-    path : the file, ``skops.io.dump(model, "north.skops")``.
-    trusted : names of further types in the file that you trust, such as
-        ["sklearn.tree._tree.Tree"].
-    classes, inputs, cost, batch_size : as for a fitted estimator.
+    path : str or path
+        The file, ``skops.io.dump(model, "north.skops")``.
+    trusted : list of str, optional
+        Names of further types in the file that you trust, such as ["sklearn.tree._tree.Tree"].
+    classes : array-like of shape (K,), optional
+        Labels to use instead of the model's `classes_`, in the same order.
+    **options
+        Options of every candidate:
+
+        - `inputs` : columns, by name or position, or a function of X.
+        - `cost` : float. A number to record, such as the price of a call.
+        - `batch_size` : int, str or None. Rows per call, "auto" or an amount of memory.
 
     Examples
     --------
@@ -72,7 +80,13 @@ class SkopsCandidate(FromFile, EstimatorCandidate):
         return self.file.path
 
     def recipe(self) -> SkopsRecipe | None:
-        """The file, the trusted types and the options."""
+        """Describe the file, the trusted types and the options.
+
+        Returns
+        -------
+        SkopsRecipe or None
+            None if `inputs` is a function that cannot be imported.
+        """
         recipe = SkopsRecipe.of(self)
         if recipe is None or self._renamed:
             return recipe

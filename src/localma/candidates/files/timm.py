@@ -68,18 +68,36 @@ class TimmCandidate(FromFile, LogitsCandidate):
 
     Parameters
     ----------
-    architecture : its name in timm.
-    weights : a safetensors file, or a state dict that torch.save wrote; no code in it is run.
-    classes : labels of the network's outputs, in their order. A network with one output takes two
-        labels, and the output is the logit of the second.
-    size : height and width of the images that the network takes, or one number for both. By
-        default `size`, `mean` and `std` are those that the architecture was trained with.
-    mean, std : (3,) by which pixels between 0 and 1 are standardised.
-    temperature : divisor of the logits; `calibrated` fits it.
-    device : device to run on, such as "cuda".
-    inputs : the column with the paths. By default X is an array of uint8 images (n, height, width,
-        3), a list of paths, arrays or PIL images, or a Dataset.
-    cost, batch_size : as for every candidate.
+    architecture : str
+        Its name in timm.
+    weights : str or path
+        A safetensors file, or a state dict that torch.save wrote; no code in it is run.
+    classes : array-like of shape (K,), optional
+        Labels of the network's outputs, in their order. A network with one output takes two labels,
+        and the output is the logit of the second.
+    size : int or (int, int), optional
+        Height and width of the images that the network takes, or one number for both. By default
+        `size`, `mean` and `std` are those that the architecture was trained with.
+    mean : array-like of shape (3,), optional
+        The mean by which pixels between 0 and 1 are standardised.
+    std : array-like of shape (3,), optional
+        The standard deviation by which they are standardised.
+    temperature : float, default=1.0
+        Divisor of the logits. `calibrated` fits it.
+    device : str, default="cpu"
+        Device to run on, such as "cuda".
+    **options
+        Options of every candidate:
+
+        - `inputs` : the column with the paths. By default X is an array of uint8 images (n, height,
+          width, 3), a list of paths, arrays or PIL images, or a Dataset.
+        - `cost` : float. A number to record, such as the price of a call.
+        - `batch_size` : int, str or None. Rows per call, "auto" or an amount of memory.
+
+    Examples
+    --------
+    >>> TimmCandidate("resnet18", "north.safetensors", classes=["cat", "dog"])  # doctest: +SKIP
+    TimmCandidate('north')
     """
 
     kind = "timm"

@@ -70,16 +70,26 @@ class TorchCandidate(LogitsCandidate):
 
     Parameters
     ----------
-    model : an `nn.Module`, which keeps its mode and device; or the path of a .pt2 file,
+    model : nn.Module, str or path
+        A module, which keeps its mode and device; or the path of a .pt2 file,
         ``torch.export.save(torch.export.export(module, ...), "north.pt2")``. Opening such a file
         may run code, so only use files that you trust.
-    preprocess : a function from the rows to the input of the network: an array, a tensor, a tuple
-        of them (one per argument) or a dict (by argument name).
-    device : device to run on; None runs a module on its own device. A copy of the module runs on
+    preprocess : callable, optional
+        A function from the rows to the input of the network: an array, a tensor, a tuple of them
+        (one per argument) or a dict (by argument name).
+    device : str or device, optional
+        Device to run on. By default a module runs on its own device. A copy of the module runs on
         any other device.
-    activation : "softmax", "sigmoid", or None if the network returns probabilities or means.
-    temperature : divisor of the logits; `calibrated` fits it.
-    classes, inputs, cost, batch_size : as for every candidate.
+    **options
+        Options of every network:
+
+        - `activation` : "softmax", "sigmoid", or None if the network returns probabilities or
+          means.
+        - `temperature` : float. Divisor of the logits; `calibrated` fits it.
+        - `classes` : labels of the columns of the probabilities.
+        - `inputs` : columns, by name or position, or a function of X.
+        - `cost` : float. A number to record, such as the price of a call.
+        - `batch_size` : int, str or None. Rows per call, "auto" or an amount of memory.
 
     Examples
     --------
@@ -154,7 +164,13 @@ class TorchCandidate(LogitsCandidate):
         return self._network.get()(self._arguments(X))
 
     def recipe(self) -> TorchRecipe | None:
-        """The file and the options; None if the module exists only in memory."""
+        """Describe the file and the options.
+
+        Returns
+        -------
+        TorchRecipe or None
+            None if the module exists only in memory.
+        """
         if self.file is None:
             return None
         return TorchRecipe.of(self, path=str(self.file.path), sha256=self.file.sha256())

@@ -79,18 +79,30 @@ class TransformersCandidate(FromFile, LogitsCandidate):
 
     Parameters
     ----------
-    folder : a folder with config.json, the weights and the tokenizer; or the name of a model on the
+    folder : str or path
+        A folder with config.json, the weights and the tokenizer; or the name of a model on the
         Hugging Face hub, which is downloaded, or found in its cache. Code in the folder never runs.
-    classes : other labels for the classes of config.json, in the order of its `id2label`. For a
-        network with one output, None for a regression, or two labels; the output is then the logit
-        of the second.
-    max_length : number of word pieces after which a text is cut; by default the limit of the
-        network.
-    temperature : divisor of the logits; `calibrated` fits it.
-    device : device to run on, such as "cuda".
-    inputs : the column with the texts, such as "text"; by default X is a column of texts.
-    batch_size : texts per call; "auto" is 1,024.
-    cost : as for every candidate.
+    classes : array-like of shape (K,), optional
+        Other labels for the classes of config.json, in the order of its `id2label`. For a network
+        with one output, None for a regression, or two labels; the output is then the logit of the
+        second.
+    max_length : int, optional
+        Number of word pieces after which a text is cut. By default the limit of the network.
+    temperature : float, default=1.0
+        Divisor of the logits. `calibrated` fits it.
+    device : str, default="cpu"
+        Device to run on, such as "cuda".
+    **options
+        Options of every candidate:
+
+        - `inputs` : the column with the texts, such as "text". By default X is a column of texts.
+        - `batch_size` : int, str or None. Texts per call; "auto" is 1,024.
+        - `cost` : float. A number to record, such as the price of a call.
+
+    Examples
+    --------
+    >>> TransformersCandidate("reviews", inputs="text")  # doctest: +SKIP
+    TransformersCandidate('reviews')
     """
 
     kind = "transformers"
