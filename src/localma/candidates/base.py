@@ -11,7 +11,18 @@ from dataclasses import Field, dataclass, fields, replace
 from math import isfinite, prod
 from pathlib import Path
 from types import UnionType
-from typing import Any, ClassVar, NewType, Self, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    NewType,
+    Self,
+    TypedDict,
+    Union,
+    Unpack,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 from scipy.sparse import issparse
@@ -133,7 +144,11 @@ class Candidate(ABC):
     ) -> None:
         self.inputs = _checked_inputs(inputs)
         self.classes: Labels | None = None if classes is None else as_labels(classes)
-        self.cost = _checked_cost(cost)
+        if not isinstance(cost, int | float | np.number) or not isfinite(cost) or cost < 0:
+            raise InvalidInputError(
+                f"cost must be a finite number, zero or more; received {cost!r}."
+            )
+        self.cost = float(cost)
         self.batch_size = checked_batch_size(batch_size)
 
     @abstractmethod
@@ -448,6 +463,22 @@ class Candidate(ABC):
         return self.kind, self._model_identity(), inputs, classes
 
 
+class CommonOptions(TypedDict, total=False):
+    """Options of every candidate."""
+
+    inputs: Inputs
+    cost: float
+    batch_size: BatchSize
+
+
+class NetworkOptions(CommonOptions, total=False):
+    """Options of every network that states its own classes."""
+
+    classes: Classes | None
+    activation: Activation | None
+    temperature: float
+
+
 class LogitsCandidate(Candidate):
     """A network that returns logits, which are turned into probabilities if requested.
 
@@ -460,8 +491,10 @@ class LogitsCandidate(Candidate):
         classes. By default the network's output is used unchanged.
     temperature : float, default=1.0
         Number that divides the logits. `calibrated` fits it.
-    inputs, classes, cost, batch_size
-        As for every candidate.
+    classes : array-like of shape (K,), optional
+        Labels of the outputs.
+    **options
+        The options `inputs`, `cost` and `batch_size` of every candidate.
     """
 
     def __init__(
@@ -469,12 +502,11 @@ class LogitsCandidate(Candidate):
         *,
         activation: Activation | None = None,
         temperature: float = 1.0,
-        inputs: Inputs = None,
         classes: Classes | None = None,
-        cost: float = 1.0,
-        batch_size: BatchSize = "auto",
+        **options: Unpack[CommonOptions],
     ) -> None:
-        super().__init__(inputs=inputs, classes=classes, cost=cost, batch_size=batch_size)
+        options.setdefault("batch_size", "auto")
+        super().__init__(classes=classes, **options)
         self.activation = activation
         self.temperature = checked_temperature(temperature, activation)
 
@@ -834,12 +866,6 @@ def _checked_inputs(inputs: Inputs | int) -> Inputs:
     if isinstance(inputs, str | int):
         inputs = [inputs]
     return checked_columns(inputs, "inputs")
-
-
-def _checked_cost(cost: float) -> float:
-    if not isinstance(cost, int | float | np.number) or not isfinite(cost) or cost < 0:
-        raise InvalidInputError(f"cost must be a finite number, zero or more; received {cost!r}.")
-    return float(cost)
 
 
 def checked_batch_size(batch_size: BatchSize) -> BatchSize:

@@ -32,8 +32,8 @@ from localma.storage.cache import (
     MAX_BYTES,
     Folder,
     Shelf,
+    cache_folder,
     checked_max_bytes,
-    default_folder,
     sorted_keys,
 )
 from localma.storage.fingerprints import digest
@@ -111,8 +111,13 @@ class Cached(Candidate):
     ) -> None:
         optional("pyarrow", extra="cache")
         self.candidate = _checked(as_candidate(candidate))
-        self.folder = Path(os.path.abspath(default_folder() if folder is None else folder))
-        self.key = _checked_key(key)
+        self.folder = Path(os.path.abspath(cache_folder(folder)))
+        if key is not None and (not isinstance(key, str) or not key):
+            raise InvalidInputError(
+                "key must be a string that names the model, such as 'vendor 2024-05'; received "
+                f"{key!r}."
+            )
+        self.key = key
         self.max_bytes = checked_max_bytes(max_bytes)
         super().__init__(
             inputs=self.candidate.inputs,
@@ -235,12 +240,9 @@ class Cached(Candidate):
     def _predict_missing(self, call: _Call, rows: Integers, keys: Keys) -> Array:
         """Let the candidate predict these rows of X, and store its predictions."""
         writer = _Writer(call.shelf, keys)
+        X, numbers = call.at(rows)
         batches = self.candidate.in_batches(
-            call.X_at(rows),
-            call.task,
-            name=call.name,
-            rows=call.numbers(rows),
-            outputs=call.outputs,
+            X, call.task, name=call.name, rows=numbers, outputs=call.outputs
         )
         try:
             for batch in batches:
@@ -376,19 +378,12 @@ class _Call:
             raise CandidateError(str(error), candidate=self.name) from error
         return np.asarray(ordered)
 
-    def X_at(self, rows: Integers) -> Table:
-        """Return these rows of X (m,)."""
+    def at(self, rows: Integers) -> tuple[Table, Rows | None]:
+        """Return these rows of X (m,), and their numbers in error messages."""
         if len(rows) == n_rows(self.X):
-            return self.X
-        return take_rows(self.X, rows)
-
-    def numbers(self, rows: Integers) -> Rows | None:
-        """Return the numbers of these rows (m,) in error messages."""
-        if len(rows) == n_rows(self.X):
-            return self.rows
-        if self.rows is None:
-            return rows
-        return np.asarray(self.rows)[rows]
+            return self.X, self.rows
+        numbers = rows if self.rows is None else np.asarray(self.rows)[rows]
+        return take_rows(self.X, rows), numbers
 
 
 class _Writer:
@@ -421,15 +416,6 @@ def _checked(candidate: Candidate) -> Candidate:
                 f"Cached takes a trained model, but {candidate!r} {reason}: pass it without Cached."
             )
     return candidate
-
-
-def _checked_key(key: str | None) -> str | None:
-    if key is not None and (not isinstance(key, str) or not key):
-        raise InvalidInputError(
-            f"key must be a string that names the model, such as 'vendor 2024-05'; received "
-            f"{key!r}."
-        )
-    return key
 
 
 # Fingerprints: equal only for candidates with equal predictions for equal rows.

@@ -24,9 +24,10 @@ from localma.candidates.base import (
     ImportName,
     LogitsCandidate,
     LogitsRecipe,
+    NetworkOptions,
     listed_rows,
 )
-from localma.candidates.files.base import NetworkOptions, checked_count
+from localma.candidates.files.base import checked_count
 from localma.candidates.http_post import (
     LOOPBACK,
     AnswerError,
@@ -69,28 +70,17 @@ Columns = list[str] | None
 BuildDocument = Callable[[Columns, list[Json]], object]
 
 
-def _columns(columns: Columns, rows: list[Json]) -> dict[str, object]:
-    return {"columns": columns, "rows": rows}
+FORMATS = ("columns", "instances", "mlflow")
 
 
-def _instances(columns: Columns, rows: list[Json]) -> dict[str, object]:
+def _document(format: str, columns: Columns, rows: list[Json]) -> dict[str, object]:
+    if format == "columns":
+        return {"columns": columns, "rows": rows}
     if columns is None:
-        return {"instances": rows}
+        return {{"instances": "instances", "mlflow": "inputs"}[format]: rows}
+    if format == "mlflow":
+        return {"dataframe_split": {"columns": columns, "data": rows}}
     return {"instances": [dict(zip(columns, row, strict=True)) for row in rows]}  # type: ignore[arg-type]
-
-
-def _mlflow(columns: Columns, rows: list[Json]) -> dict[str, object]:
-    if columns is None:
-        return {"inputs": rows}
-    return {"dataframe_split": {"columns": columns, "data": rows}}
-
-
-FORMATS: Mapping[str, BuildDocument] = {
-    "columns": _columns,
-    "instances": _instances,
-    "mlflow": _mlflow,
-}
-"""Functions from columns and rows to one JSON document, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,8 +193,11 @@ class HttpCandidate(LogitsCandidate):
             raise unknown_name("format", format, FORMATS)
         self.url = _checked_url(url)
         self.format, self.request, self.response = format, request, response
-        for field in ("request", "response"):
-            _check_function(field, getattr(self, field))
+        for name, function in {"request": request, "response": response}.items():
+            if function is not None and not callable(function):
+                raise InvalidInputError(
+                    f"{name} must be a function or None; received a {type(function).__name__}."
+                )
         self.headers_from_env = _checked_headers(headers_from_env or {}, urlsplit(self.url))
         self.timeout = _checked_seconds("timeout", timeout, least=1e-3)
         self.retries = checked_count("retries", retries, least=0)
@@ -250,7 +243,7 @@ class HttpCandidate(LogitsCandidate):
         raise ServerError(f"response= raised {described}.")
 
     def _call(self, X: Table) -> Call:
-        body = self._document(*as_rows(X))
+        body = self._body(*as_rows(X))
         credentials = _from_environment(self.headers_from_env, "header")
         names = {name: name for name in PLACEHOLDER.findall(self.url)}
         values = _from_environment(names, "part of the url")
@@ -267,8 +260,8 @@ class HttpCandidate(LogitsCandidate):
             max_bytes=min(size, MAX_RESPONSE_BYTES),
         )
 
-    def _document(self, columns: Columns, rows: list[Json]) -> bytes:
-        document = (self.request or FORMATS[self.format])(columns, rows)
+    def _body(self, columns: Columns, rows: list[Json]) -> bytes:
+        document = (self.request or partial(_document, self.format))(columns, rows)
         try:
             return json.dumps(document, allow_nan=False).encode()
         except (TypeError, ValueError) as error:
@@ -434,13 +427,6 @@ def _looks_like_a_key(text: str) -> bool:
 
 
 # Other options.
-
-
-def _check_function(name: str, function: object) -> None:
-    if function is not None and not callable(function):
-        raise InvalidInputError(
-            f"{name} must be a function or None; received a {type(function).__name__}."
-        )
 
 
 def _checked_headers(headers: Mapping[str, str], address: SplitResult) -> dict[str, str]:

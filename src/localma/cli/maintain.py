@@ -18,7 +18,7 @@ from localma.cli.terminal import print_json, say, show_table
 from localma.errors import FileFormatError
 from localma.model_file import inspect as read_description
 from localma.storage.array_file import ArrayFile
-from localma.storage.cache import cache_info, clean_cache, default_folder
+from localma.storage.cache import cache_folder, cache_info, clean_cache
 from localma.wording import printable
 
 MAX_NAMES = 20
@@ -118,7 +118,7 @@ def cache(
 
     Example: localma cache
     """
-    folder = folder or default_folder()
+    folder = cache_folder(folder)
     if older_than is not None and not clean:
         raise WrongCallError("--older-than only works with --clean; add --clean, or leave it out.")
     if folder.is_file():

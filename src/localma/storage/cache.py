@@ -85,8 +85,10 @@ class CacheEntry:
     folder: Path
 
 
-def default_folder() -> Path:
-    """Return the default folder: $LOCALMA_CACHE, or localma in the user's cache."""
+def cache_folder(folder: Folder = None) -> Path:
+    """Return the folder; by default $LOCALMA_CACHE, or localma in the user's cache."""
+    if folder is not None:
+        return Path(folder)
     if folder := os.environ.get(FOLDER):
         return Path(folder)
     if user_cache := os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA"):
@@ -113,7 +115,7 @@ def cache_info(folder: Folder = None) -> list[CacheEntry]:
     []
     """
     entries = []
-    for shelf in _shelves(_root(folder)):
+    for shelf in _shelves(cache_folder(folder)):
         files = list(_files(shelf))
         descriptions = list(filter(None, (description(file.path) for file in files)))
         if descriptions:
@@ -159,7 +161,7 @@ def clean_cache(
             "older_than must be a datetime.timedelta, such as timedelta(days=30); received "
             f"{older_than!r}."
         )
-    root = _root(folder)
+    root = cache_folder(folder)
     size = _size(root)
     if older_than is not None:
         oldest = time() - older_than.total_seconds()
@@ -304,12 +306,6 @@ class _File:
     path: Path
     size: int
     last_used: float
-
-
-def _root(folder: Folder) -> Path:
-    if folder is None:
-        return default_folder()
-    return Path(folder)
 
 
 def _shelves(root: Path) -> list[Path]:

@@ -6,33 +6,17 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import narwhals as nw
 import numpy as np
 
 from localma._types import AnyArray, Array
-from localma.candidates.base import BatchSize, FilePath, Inputs, PathLike, Recipe
-from localma.candidates.outputs import Activation, Classes, Table
+from localma.candidates.base import FilePath, PathLike, Recipe
+from localma.candidates.outputs import Table
 from localma.errors import InvalidInputError
 from localma.storage.fingerprints import fingerprint
 from localma.tables.frames import column_names, dense
-
-
-class CommonOptions(TypedDict, total=False):
-    """Options of every candidate."""
-
-    inputs: Inputs
-    cost: float
-    batch_size: BatchSize
-
-
-class NetworkOptions(CommonOptions, total=False):
-    """Options of every network that states its own classes."""
-
-    classes: Classes | None
-    activation: Activation | None
-    temperature: float
 
 
 class ModelFile:

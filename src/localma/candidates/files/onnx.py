@@ -16,6 +16,7 @@ from localma.candidates.base import (
     ImportName,
     LogitsCandidate,
     LogitsRecipe,
+    NetworkOptions,
     PathLike,
     TableFunction,
     working_bytes,
@@ -25,7 +26,6 @@ from localma.candidates.files.base import (
     FileRecipe,
     FromFile,
     ModelFile,
-    NetworkOptions,
     PerProcess,
     in_fixed_batches,
 )

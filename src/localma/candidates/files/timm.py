@@ -15,13 +15,13 @@ from localma._optional import optional
 from localma._types import AnyArray, Float64
 from localma.candidates.base import (
     WORKING_COPIES,
+    CommonOptions,
     LogitsCandidate,
     LogitsRecipe,
     PathLike,
     RowError,
 )
 from localma.candidates.files.base import (
-    CommonOptions,
     FileRecipe,
     FromFile,
     ModelFile,

@@ -22,6 +22,7 @@ from localma.candidates.base import (
     ImportName,
     LogitsCandidate,
     LogitsRecipe,
+    NetworkOptions,
     PathLike,
     TableFunction,
     working_bytes,
@@ -29,7 +30,6 @@ from localma.candidates.base import (
 from localma.candidates.files.base import (
     FileRecipe,
     ModelFile,
-    NetworkOptions,
     PerProcess,
     in_fixed_batches,
 )

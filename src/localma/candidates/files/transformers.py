@@ -16,6 +16,7 @@ from localma._optional import optional
 from localma._types import Float64, Integers, Json
 from localma.candidates.base import (
     AUTO_MEMORY,
+    CommonOptions,
     FilePath,
     LogitsCandidate,
     LogitsRecipe,
@@ -24,7 +25,6 @@ from localma.candidates.base import (
     memory_bytes,
 )
 from localma.candidates.files.base import (
-    CommonOptions,
     FromFile,
     ModelFile,
     PerProcess,
