@@ -93,7 +93,7 @@ class Column(Candidate):
             classes, columns = list(columns), list(columns.values())
         self.columns = _checked_columns(columns)
         super().__init__(classes=classes, cost=cost)
-        self.is_glob = len(self.columns) == 1 and _has_wildcard(self.columns[0])
+        self.is_glob = len(self.columns) == 1 and not set("*?[").isdisjoint(str(self.columns[0]))
         _check_classes(self.columns, self.classes)
 
     def _answer(self, X: Table, task: Task) -> Output:
@@ -189,10 +189,6 @@ def _checked_columns(columns: ColumnKey | Sequence[ColumnKey]) -> list[ColumnKey
     if len(set(keys)) < len(keys):
         raise InvalidInputError(f"Column takes each column once; received {columns!r}.")
     return checked_columns(keys, "columns")
-
-
-def _has_wildcard(column: ColumnKey) -> bool:
-    return isinstance(column, str) and any(character in column for character in "*?[")
 
 
 def _check_classes(columns: Sequence[ColumnKey], classes: Labels | None) -> None:

@@ -92,8 +92,10 @@ class EstimatorCandidate(Candidate):
         if task == "regression" or has_probabilities:
             return output
         assert self._own_classes is not None  # check_task
-        if self._may_be_booster and _are_probabilities(output, self._own_classes):
-            return output
+        values = np.asarray(output)
+        is_real = self._may_be_booster and values.dtype.kind == "f"
+        if is_real and not np.isin(values, self._own_classes).all():
+            return output  # probabilities, and not labels
         return one_hot(output, self._own_classes)
 
     def select(self, X: Table) -> Table:
@@ -201,12 +203,6 @@ def own_classes(model: FittedModel) -> Labels | None:
             f"predicts {len(classes)}: make one model for each output."
         )
     return as_labels(classes)
-
-
-def _are_probabilities(predicted: Output, classes: Labels) -> bool:
-    """Whether a model without `classes_` predicts probabilities, not labels."""
-    values = np.asarray(predicted)
-    return values.dtype.kind == "f" and not np.isin(values, classes).all()
 
 
 def one_hot(predicted: Output, classes: Labels) -> Array:

@@ -372,8 +372,16 @@ def _frame(X: IntoDataFrame) -> Frame:
             f"TableEncoder takes a data frame with named columns; received a {type(X).__name__}. "
             "Pass a pandas or polars frame, or omit gate_features= for plain numbers."
         )
-    _check_names_are_strings(frame.columns)
-    return frame
+    name = next((name for name in frame.columns if not isinstance(name, str)), None)
+    if name is None:
+        return frame
+    solution = "X.columns = X.columns.astype(str)"
+    if isinstance(name, tuple):  # of a pandas MultiIndex
+        solution = "X.columns = ['_'.join(map(str, name)) for name in X.columns]"
+    raise InvalidInputError(
+        f"TableEncoder needs strings as column names; received {name!r} "
+        f"({type(name).__name__}). Rename the columns: {solution}."
+    )
 
 
 def _column_list(features: Sequence[str] | None, frame: Frame) -> list[str]:
@@ -386,20 +394,6 @@ def _column_list(features: Sequence[str] | None, frame: Frame) -> list[str]:
             "list of strings."
         )
     return columns
-
-
-def _check_names_are_strings(names: Sequence[object]) -> None:
-    """Refuse integers and the tuples of a pandas MultiIndex as column names."""
-    name = next((name for name in names if not isinstance(name, str)), None)
-    if name is None:
-        return
-    solution = "X.columns = X.columns.astype(str)"
-    if isinstance(name, tuple):
-        solution = "X.columns = ['_'.join(map(str, name)) for name in X.columns]"
-    raise InvalidInputError(
-        f"TableEncoder needs strings as column names; received {name!r} "
-        f"({type(name).__name__}). Rename the columns: {solution}."
-    )
 
 
 def _column(frame: Frame, name: str) -> Series:

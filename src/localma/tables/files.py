@@ -172,7 +172,10 @@ def open_table(path: PathLike, options: TextOptions | None = None) -> TableReade
     path, options = Path(path), options or TextOptions()
     if path != STANDARD:
         return _reader(path, path.name, named_format(path), options)
-    copy = _copied(sys.stdin.buffer)
+    # Readers read the beginning twice, so a stream is copied to a temporary file.
+    with tempfile.NamedTemporaryFile(prefix="localma-", delete=False) as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    copy = Path(file.name)
     try:
         reader = _reader(copy, STANDARD_INPUT, "csv", options)
     except BaseException:
@@ -189,14 +192,6 @@ def _reader(path: Path, name: str, expected: str, options: TextOptions) -> Table
         remark = f"{name} is a table in the format {NAMES[source.format]}, despite its name."
         reader.remarks.insert(0, Remark(f"{remark} It is read as such."))
     return reader
-
-
-def _copied(stream: IO[bytes]) -> Path:
-    """Copy a stream to a temporary file, since readers read the beginning twice."""
-    descriptor, name = tempfile.mkstemp(prefix="localma-")
-    with os.fdopen(descriptor, "wb") as copy:
-        shutil.copyfileobj(stream, copy)
-    return Path(name)
 
 
 class TableReader(ABC):
@@ -629,7 +624,7 @@ def writing(path: PathLike, *, raw_cells: bool = False) -> Iterator[Callable[[pa
     """
     path = Path(path)
     if path == STANDARD:
-        with _Writer("csv", sys.stdout.buffer, raw_cells) as write:
+        with _appending("csv", sys.stdout.buffer, raw_cells) as write:
             yield write
         sys.stdout.buffer.flush()
         return
@@ -638,7 +633,7 @@ def writing(path: PathLike, *, raw_cells: bool = False) -> Iterator[Callable[[pa
         raise InvalidInputError(
             f"Tables are written unpacked; received the name {path.name!r}. Remove .gz from it."
         )
-    with replacing(path) as temporary, _Writer(named, str(temporary), raw_cells) as write:
+    with replacing(path) as temporary, _appending(named, str(temporary), raw_cells) as write:
         yield write
 
 
@@ -650,48 +645,46 @@ class _Sink(Protocol):
     def close(self) -> None: ...
 
 
-class _Writer:
-    """A file that is opened when the columns of the first table are known."""
+@contextmanager
+def _appending(
+    kind: str, target: str | IO[bytes], raw_cells: bool
+) -> Iterator[Callable[[pa.Table], None]]:
+    """Open a file when the columns of the first table are known, and close it at the end."""
+    sinks: list[tuple[_Sink, pa.Schema]] = []
 
-    def __init__(self, kind: str, target: str | IO[bytes], raw_cells: bool) -> None:
-        self._kind, self._target = kind, target
-        self._is_guarded = kind in ("csv", "tsv", "xlsx") and not raw_cells
-        self._sink: _Sink | None = None
-        self._schema: pa.Schema | None = None
-
-    def __enter__(self) -> Callable[[pa.Table], None]:
-        return self._write
-
-    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        if self._sink is None:
-            return
-        if error_type is None:
-            self._sink.close()
-            return
-        with suppress(OSError):  # a full disk fails again; the first error is the one to report
-            self._sink.close()
-
-    def _write(self, table: pa.Table) -> None:
-        if self._is_guarded:
+    def write(table: pa.Table) -> None:
+        if kind in ("csv", "tsv", "xlsx") and not raw_cells:
             table = without_formulas(table)
-        if self._sink is None:
-            self._schema, self._sink = table.schema, self._open(table.schema)
-        if self._kind == "parquet":
-            table = table.cast(self._schema)
-        self._sink.write_table(table)
+        if not sinks:
+            sinks.append((_open_sink(kind, target, table.schema), table.schema))
+        sink, schema = sinks[0]
+        if kind == "parquet":
+            table = table.cast(schema)
+        sink.write_table(table)
 
-    def _open(self, schema: pa.Schema) -> _Sink:
-        if self._kind == "parquet":
-            return optional("pyarrow.parquet", extra="cli").ParquetWriter(self._target, schema)
-        if self._kind == "arrow":
-            return pa.ipc.new_file(self._target, schema)
-        if self._kind == "xlsx":
-            return SheetWriter(str(self._target))
-        if self._kind == "jsonl":
-            return JsonWriter(str(self._target))
-        csv = optional("pyarrow.csv", extra="cli")
-        options = csv.WriteOptions(delimiter="\t" if self._kind == "tsv" else ",")
-        return csv.CSVWriter(self._target, schema, write_options=options)
+    try:
+        yield write
+    except BaseException:
+        for sink, _ in sinks:
+            with suppress(OSError):  # a full disk fails again; the first error is the one to report
+                sink.close()
+        raise
+    for sink, _ in sinks:
+        sink.close()
+
+
+def _open_sink(kind: str, target: str | IO[bytes], schema: pa.Schema) -> _Sink:
+    if kind == "parquet":
+        return optional("pyarrow.parquet", extra="cli").ParquetWriter(target, schema)
+    if kind == "arrow":
+        return pa.ipc.new_file(target, schema)
+    if kind == "xlsx":
+        return SheetWriter(str(target))
+    if kind == "jsonl":
+        return JsonWriter(str(target))
+    csv = optional("pyarrow.csv", extra="cli")
+    options = csv.WriteOptions(delimiter={"csv": ",", "tsv": "\t"}[kind])
+    return csv.CSVWriter(target, schema, write_options=options)
 
 
 class JsonWriter:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from io import BufferedReader, RawIOBase, TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from localma._optional import optional
 from localma.errors import InvalidInputError
@@ -196,7 +196,8 @@ class SourceFile:
         """Lines of text, one by one; a line that is too long is refused before it is in memory."""
         if encoding.lower() in ("utf-8", "utf8"):
             encoding = "utf-8-sig"
-        with self._open_text(encoding) as file:
+        source = self._unpacked() if self.is_packed else self.path.open("rb")
+        with source, TextIOWrapper(source, encoding=encoding, newline="") as file:
             while line := file.readline(LONGEST_LINE):
                 if len(line) == LONGEST_LINE and not line.endswith("\n"):
                     raise InvalidInputError(
@@ -204,11 +205,6 @@ class SourceFile:
                         "is not a table with one row per line. Check the file, or write it again."
                     )
                 yield line
-
-    def _open_text(self, encoding: str) -> IO[str]:
-        if self.is_packed:
-            return TextIOWrapper(self._unpacked(), encoding=encoding, newline="")
-        return self.path.open(encoding=encoding, newline="")
 
     def arrow_stream(self) -> pa.NativeFile:
         """Open the bytes of the file for Arrow's readers."""

@@ -127,12 +127,10 @@ class TransformersCandidate(FromFile, LogitsCandidate):
         self.file = folder
         file_classes = _file_classes(self.file.path)
         labels = _renamed(file_classes, classes, self.file.path)
-        super().__init__(
-            activation=_activation(file_classes, labels),
-            temperature=temperature,
-            classes=labels,
-            **options,
-        )
+        activation: Activation | None = None
+        if labels is not None:
+            activation = "sigmoid" if len(file_classes) == 1 else "softmax"
+        super().__init__(activation=activation, temperature=temperature, classes=labels, **options)
         _check_weights(self.file.path)
         if max_length is not None:
             max_length = checked_count("max_length", max_length, least=1)
@@ -217,14 +215,6 @@ def _renamed(file_classes: list[str], classes: Classes | None, folder: Path) -> 
         f"classes= must rename the {len(file_classes)} classes in config.json of {str(folder)!r}, "
         f"{listed(file_classes)}, in the same order; received {listed(labels)}."
     )
-
-
-def _activation(file_classes: list[str], labels: Labels | None) -> Activation | None:
-    if labels is None:
-        return None
-    if len(file_classes) == 1:
-        return "sigmoid"
-    return "softmax"
 
 
 def _check_weights(folder: Path) -> None:
