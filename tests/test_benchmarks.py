@@ -22,6 +22,7 @@ from benchmarks import (
     predict,
     reference,
     scale,
+    sizes,
     start,
 )
 from benchmarks.__main__ import BENCHMARKS, main
@@ -341,3 +342,14 @@ def test_pictures_are_drawn(tmp_path):
     drawn = pictures.draw(stored, tmp_path)
     assert [path.name for path in drawn] == ["growth-n.svg", "growth-p.svg", "times-scale.svg"]
     assert all(path.stat().st_size > 1000 for path in drawn)
+
+
+def test_sizes_gives_every_figure_of_its_aims():
+    small = sizes.Size(n=(60, 80), compared=(80,), n_inputs=3, repeats=1, wide=(60, 5, 2))
+    figures = sizes.measure(small).figures
+    assert figures["ratio_processor_time_to_boosting_80"] > 0
+    assert 0 <= figures["largest_fall_of_processor_time"] < 1
+    assert figures["ratio_wide_to_ridge"] > 0
+    whole = {f"ratio_processor_time_to_boosting_{n}" for n in sizes.Size().compared}
+    other = {"largest_fall_of_processor_time", "ratio_wide_to_ridge"}
+    assert set(pictures.AIMS["sizes"]) == whole | other
