@@ -397,8 +397,8 @@ class Pool:
         Returns
         -------
         array of shape (n, M) or (n, M, K)
-            P: the last axis exists for several outputs and for classification, where it follows
-            `classes`.
+            P. The last axis exists for several outputs and for classification. For classification
+            it follows `classes`.
         """
         X = unmasked(X)
         if self.classes is not None and not self._warned:

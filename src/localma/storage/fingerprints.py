@@ -125,7 +125,7 @@ def beside(path: str, folder: Path) -> str:
 
 
 def found_beside(path: str, folder: Path) -> str:
-    """Find a file from a path that `beside` returned, or in the folder itself if it was moved.
+    """Find a file by its saved path, or in the folder itself if it was moved.
 
     >>> Path(found_beside("fingerprints.py", Path(__file__).parent)) == Path(__file__)
     True

@@ -225,7 +225,7 @@ def _text(value: str) -> tuple[str, bytes]:
 def _path(value: os.PathLike[str]) -> tuple[str, bytes]:
     path = os.fsdecode(value)
     if not os.path.isfile(path):
-        raise InvalidInputError(f"Only paths of files can be cached; there is no file {path!r}.")
+        raise InvalidInputError(f"Only paths of files can be cached; {path!r} is not a file.")
     return "file", _file(path)
 
 

@@ -376,7 +376,7 @@ def _frame(X: IntoDataFrame) -> Frame:
     if name is None:
         return frame
     solution = "X.columns = X.columns.astype(str)"
-    if isinstance(name, tuple):  # of a pandas MultiIndex
+    if isinstance(name, tuple):  # a pandas MultiIndex
         solution = "X.columns = ['_'.join(map(str, name)) for name in X.columns]"
     raise InvalidInputError(
         f"TableEncoder needs strings as column names; received {name!r} "
