@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import copy
 from dataclasses import Field, dataclass, fields, replace
+from functools import cache
 from math import isfinite, prod
 from pathlib import Path
 from types import UnionType
@@ -573,7 +574,7 @@ Address = NewType("Address", str)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(ABC):
     """How to rebuild a candidate, in values that JSON can store.
 
     A subclass states its fields with their types. A function is stored as an `ImportName`, a path
@@ -809,6 +810,7 @@ def _key(field: Field[object]) -> str:
     return str(field.metadata.get("key", field.name))
 
 
+@cache  # reading annotations runs `eval`, which a loader must not do for each file
 def _alternatives(recipe_type: type[Recipe]) -> dict[str, tuple[Any, ...]]:
     """Types that each field may have, such as ``(list[int], ImportName, NoneType)``."""
     hints = get_type_hints(recipe_type)
