@@ -86,6 +86,8 @@ def running(service: Service) -> Iterator[Service]:
     try:
         yield service
     finally:
-        service.shutdown()
-        thread.join()
+        # A forked child that ends this generator does not have the thread, and must not wait for it.
+        if thread.is_alive():
+            service.shutdown()
+            thread.join()
         service.server_close()
