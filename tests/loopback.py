@@ -86,7 +86,7 @@ def running(service: Service) -> Iterator[Service]:
     try:
         yield service
     finally:
-        # A forked child that ends this generator does not have the thread, and must not wait for it.
+        # A forked child may end this generator. It does not have the thread, so it must not wait.
         if thread.is_alive():
             service.shutdown()
             thread.join()
