@@ -175,8 +175,8 @@ def _tuned(name: str, trial: Trial, target: Target, size: Size) -> Array:
 
 def _by_language(trial: Trial, target: Target, size: Size) -> Array:
     known = np.unique(target.languages)
-    told = (target.languages[:, np.newaxis] == known).astype(np.float64)
-    return gated(replace(trial, inputs=told), MLPGate((), batch_size=384))
+    language = (target.languages[:, np.newaxis] == known).astype(np.float64)
+    return gated(replace(trial, inputs=language), MLPGate((), batch_size=384))
 
 
 WAYS: dict[str, Callable[[Trial, Target, Size], Array]] = {
