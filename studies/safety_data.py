@@ -130,7 +130,7 @@ class DataSet:
 
 
 def data_folder(given: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder of rents and insurance: the argument, LOCALMA_DATA or ``../shared/data``."""
+    """Return the data folder: the argument, LOCALMA_DATA, or ``../shared/data``."""
     chosen = given or os.environ.get("LOCALMA_DATA")
     return Path(chosen) if chosen else REPOSITORY.parent / "shared" / "data"
 
@@ -165,7 +165,7 @@ def _weight_of(model: Any, table: Table, rows: Rows) -> dict[str, Array]:
 def _ask(pool: Pool, table: Table, rows: Rows) -> Part:
     X = table.X[rows]
     with warnings.catch_warnings():
-        # In this data set a region is a set of classes, so a candidate may lack a class.
+        # A region may lack a class, and so may the candidate of that region.
         warnings.simplefilter("ignore")
         P = pool.predict(X)
     weight = None if table.sample_weight is None else table.sample_weight[rows]
@@ -281,7 +281,7 @@ def _shanghai_2019(folder: Path) -> Table:
     inputs = ["Area", "rooms", "living_rooms", "Layer_floor", "Is_lift", "Subwayline_Number"]
     inputs += ["Subway_Distance", "Is_bed", "Is_closet", "Is_air", "Is_gas", "lng", "lat"]
     X, y = stacked(columns, inputs), np.log(columns["Price"])
-    inside = (abs(X[:, -2] - 121.45) < 1) & (abs(X[:, -1] - 31.2) < 1)  # the city; other coordinates are wrong
+    inside = (abs(X[:, -2] - 121.45) < 1) & (abs(X[:, -1] - 31.2) < 1)  # the city
     return Table(X[inside], y[inside], _groups(columns["Address"][inside], smallest=150))
 
 

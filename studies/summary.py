@@ -186,8 +186,8 @@ def check_materials(study: Study, store: Store) -> dict[str, str]:
         if before != now:
             raise InvalidInputError(
                 f"All replicates of study {study.name!r} must have the same materials. Those in "
-                f"{store.compact_file.name} of {before}, these would be of {now}. Give these "
-                "another folder with --results."
+                f"{store.compact_file.name} have {before}, the new ones {now}. Use another "
+                "folder with --results."
             )
     return now
 

@@ -25,7 +25,7 @@ from studies.__main__ import main
 from studies.classifying import Trial, accuracy, gated
 from studies.findings import NotRunError, Results
 from studies.kept import Kept, checkpoints, digest_of
-from studies.pairs import Comparison, table_against_best, clearly_better, difference, differences
+from studies.pairs import Comparison, clearly_better, difference, differences, table_against_best
 from studies.prepare import prepare
 from studies.running import Request, run
 from studies.storage import Store

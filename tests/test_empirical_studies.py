@@ -20,7 +20,7 @@ from studies.aims import (
 )
 from studies.findings import Finding, NotDecidedError, NotRunError, Results
 from studies.harness import Study
-from studies.pairs import Comparison, Difference, table_against_best, difference, mean_over
+from studies.pairs import Comparison, Difference, difference, mean_over, table_against_best
 from studies.regressing import (
     CONTROLS,
     LABELS,
