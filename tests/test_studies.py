@@ -102,7 +102,7 @@ def test_any_replicate_can_be_recomputed_alone(tmp_path):
 
 def test_a_method_asked_for_and_not_answered_is_an_error():
     study = replace(counting_study(), run=lambda keys, seed, methods: {"a:mse": 1.0})
-    with pytest.raises(InvalidInputError, match=r"exactly the methods asked for, \['a', 'b'\]"):
+    with pytest.raises(InvalidInputError, match=r"exactly the requested methods, \['a', 'b'\]"):
         study.replicate({"n": 1}, 0, ["a", "b"])
 
 
