@@ -264,7 +264,7 @@ def test_rental_in_miniature(beijing, kind):
 def test_absent_listings_are_named_with_their_source_and_the_way_out(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCALMA_DATA", str(tmp_path))
     with pytest.raises(
-        InvalidInputError, match=r"rents of Beijing must be there.*danke\.com.*LOCAL"
+        InvalidInputError, match=r"rents of Beijing are missing.*danke\.com.*LOCAL"
     ):
         rental.STUDY.replicate(RHO, 0, ["gw"])
     keys = {"data": "Belgium, claims", "candidates": "GLM", "n": 1000}
@@ -377,7 +377,7 @@ def test_methods_are_compared_in_the_replicates_of_both():
     assert single.mean == 1.0
     with pytest.raises(NotRunError, match="two replicates"):
         assert single.is_allowed
-    with pytest.raises(NotRunError, match="no replicate"):
+    with pytest.raises(NotRunError, match="No replicate"):
         difference(Results([alone, ({"n": 1}, {"gw:risk": 1.0})]), "risk", "auto", "gw", n=1)
 
 
@@ -564,7 +564,7 @@ def test_half_of_the_policies_is_held_out(policies):
     assert (len(parts.test), len(parts.build), len(parts.sample)) == (450, 270, 150)
     every = np.concatenate([parts.test, parts.build, parts.sample])
     assert len(np.unique(every)) == len(every)
-    with pytest.raises(InvalidInputError, match=r"left for it, 180; received n=1000"):
+    with pytest.raises(InvalidInputError, match=r"a fifth of the rows, 180; received n=1000"):
         insurance_data.split(loaded, 1000, np.random.default_rng(0))
 
 
