@@ -1,4 +1,4 @@
-"""``python -m benchmarks [engine|auto|predict|scale|start|all] [--quick] [--json FILE]``.
+"""``python -m benchmarks [engine|auto|predict|scale|sizes|start|all] [--quick] [--json FILE]``.
 
 Without arguments all benchmarks are run in full, and each part is stored in
 ``benchmarks/results``. Stored parts are not run again, so a run that was interrupted continues.

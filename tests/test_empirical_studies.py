@@ -263,9 +263,7 @@ def test_rental_in_miniature(beijing, kind):
 
 def test_absent_listings_are_named_with_their_source_and_the_way_out(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCALMA_DATA", str(tmp_path))
-    with pytest.raises(
-        InvalidInputError, match=r"rents of Beijing are missing.*danke\.com.*LOCAL"
-    ):
+    with pytest.raises(InvalidInputError, match=r"rents of Beijing are missing.*danke\.com.*LOCAL"):
         rental.STUDY.replicate(RHO, 0, ["gw"])
     keys = {"data": "Belgium, claims", "candidates": "GLM", "n": 1000}
     with pytest.raises(InvalidInputError, match=r"beMTPL97.*CASdatasets.*LOCALMA_DATA"):
