@@ -223,15 +223,12 @@ class HttpCandidate(LogitsCandidate):
         return self.url, self.format, *converters, *sorted(self.headers_from_env.items())
 
     def _outputs(self, X: Table, task: Task) -> Float64:
-        call, n, seed = self._call(X), n_rows(X), None
-        if self.random_state is not None:
-            # The content is part of the seed, so that the order of the threads does not matter.
-            seed = f"{self.random_state} {crc32(call.body)}"
+        call, n = self._call(X), n_rows(X)
         document, excerpt = post(
             call,
             partial(_parsed, call, n),
             patience=Patience(self.timeout, self.retries, self.backoff, self.max_wait),
-            jitter=Random(seed),
+            jitter=self._jitter(call.body),
             stopped=getattr(_this_thread, "stopped", None) or Event(),
         )
         try:
@@ -272,6 +269,12 @@ class HttpCandidate(LogitsCandidate):
                 "request= must return a document that can be written as JSON; it returned a "
                 f"{type(document).__name__} ({error})."
             ) from error
+
+    def _jitter(self, body: bytes) -> Random:
+        if self.random_state is None:
+            return Random()
+        # The content is part of the seed, so that the order of the threads makes no difference.
+        return Random(f"{self.random_state} {crc32(body)}")
 
     def _in_turn(self, ask: Callable[[slice], Array], batches: list[slice]) -> Iterator[Array]:
         """Send several batches at once; predictions come in the order of the rows."""
