@@ -32,7 +32,7 @@ from localma.gates import (  # noqa: E402
     ShrunkGate,
 )
 from localma.gates.deep import features as frozen_features  # noqa: E402
-from localma.gates.deep.image_networks import NetworkSpec  # noqa: E402
+from localma.gates.deep.encoders import NetworkSpec  # noqa: E402
 from localma.images import ImageRows  # noqa: E402
 from localma.losses import squared_error  # noqa: E402
 from localma.pretrained import find_backbone, read_weights  # noqa: E402

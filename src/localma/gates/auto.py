@@ -41,10 +41,10 @@ from localma.gates.base import (
     or_none,
     read_state,
 )
+from localma.gates.constant import WEIGHT_FLOOR, find_global_weights
 from localma.gates.fused.chunks import ORDERED_ROWS, ordered_by_content
 from localma.gates.fused.engine import evaluate
 from localma.gates.fused.policy import Budget, budget, judging_folds
-from localma.gates.global_ import WEIGHT_FLOOR, find_global_weights
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
 from localma.gates.mlp import MLPGate
 from localma.gates.path import make_path

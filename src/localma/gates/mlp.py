@@ -31,11 +31,11 @@ from localma.gates.base import (
     is_positive,
     or_none,
 )
+from localma.gates.constant import anchor_and_scale, floored
 from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.engine import block_size, evaluate
 from localma.gates.fused.networks import Ensemble, Network, Stack
 from localma.gates.fused.trainer import Progress, Training, advance, block_of_batch
-from localma.gates.global_ import anchor_and_scale, floored
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
 from localma.tables.frames import LARGE_ROWS
 

@@ -17,9 +17,9 @@ from localma._types import Array, Float64, Rows
 from localma.equations import global_average, local_average, row_losses
 from localma.folds import Fold
 from localma.gates.base import Gate, Job
+from localma.gates.constant import anchor_and_scale, find_global_weights
 from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.trainer import Training, advance
-from localma.gates.global_ import anchor_and_scale, find_global_weights
 from localma.gates.labelled import Labelled
 from localma.gates.mlp import MLPGate, begin, chunks_for
 from localma.gates.points import Fitted, FoldRows, HeldOut, Members, Point

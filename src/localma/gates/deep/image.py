@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from localma.gates.deep.image_networks import ImageEncoder, NetworkSpec
+    from localma.gates.deep.encoders import ImageEncoder, NetworkSpec
     from localma.images import ImageRows, ImageSource
 
 Network: TypeAlias = "str | nn.Module | Callable[[], nn.Module]"
@@ -249,7 +249,7 @@ class ImageGate(EncodedGate["ImageRows"]):
     def _with_copies(self, data: Labelled) -> Labelled:
         if self.candidates_on is None:
             return data
-        from localma.gates.deep.image_networks import AugmentedRows
+        from localma.gates.deep.encoders import AugmentedRows
 
         augmentation = self._augmentation()
         if augmentation is None:
@@ -285,7 +285,7 @@ class ImageGate(EncodedGate["ImageRows"]):
             yield P
 
     def _open_encoder(self) -> ImageEncoder:
-        from localma.gates.deep.image_networks import ImageEncoder
+        from localma.gates.deep.encoders import ImageEncoder
 
         return ImageEncoder(self._spec())
 
@@ -328,7 +328,7 @@ class ImageGate(EncodedGate["ImageRows"]):
         return f"network={name!r} with weights={fspath(self.weights)!r}"
 
     def _spec(self) -> NetworkSpec:
-        from localma.gates.deep.image_networks import NetworkSpec
+        from localma.gates.deep.encoders import NetworkSpec
 
         return NetworkSpec(self.network, self.weights, self.mean, self.std)
 

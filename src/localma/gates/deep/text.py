@@ -20,7 +20,7 @@ from localma.pretrained import model_folder
 from localma.tables.frames import column_names, column_values, n_rows
 
 if TYPE_CHECKING:
-    from localma.gates.deep.text_encoders import TextEncoder
+    from localma.gates.deep.encoders import TextEncoder
 
 
 @dataclass(eq=False, repr=False)  # the fields are scikit-learn parameters
@@ -93,19 +93,19 @@ class TextGate(EncodedGate[list[str]]):
         return as_texts(X)
 
     def _open_encoder(self) -> TextEncoder:
-        from localma.gates.deep.text_encoders import TextEncoder
+        from localma.gates.deep.encoders import TextEncoder
 
         return TextEncoder(self._folder(), self.pooling, self.max_length)
 
     def _trained_gate(self, *, restoring: bool) -> TorchGate:
-        from localma.gates.deep.text_encoders import Tokens, make_logits
+        from localma.gates.deep.encoders import Tokens, make_logits
 
         folder = self._folder()
         make = partial(make_logits, folder, self.pooling, self.max_length, not restoring)
         return self._torch_gate(make, "start", collate=Tokens(folder, self.max_length))
 
     def _fingerprint(self) -> str:
-        from localma.gates.deep.text_encoders import encoder_fingerprint
+        from localma.gates.deep.encoders import encoder_fingerprint
 
         settings = f"{self.pooling} {int(self.max_length)}"
         return encoder_fingerprint(self._folder(), settings, with_weights=self.frozen)

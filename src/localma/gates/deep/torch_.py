@@ -26,8 +26,8 @@ from localma.gates.base import (
     is_number,
     simplex_weights,
 )
+from localma.gates.constant import anchor_and_scale
 from localma.gates.fused.chunks import unit_of
-from localma.gates.global_ import anchor_and_scale
 from localma.gates.labelled import Labelled, plain_arrays
 from localma.tables.frames import n_rows
 
