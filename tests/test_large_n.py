@@ -15,10 +15,10 @@ from localma.equations import local_average
 from localma.errors import InvalidInputError
 from localma.folds import make_folds
 from localma.gates import Job, Labelled, MLPGate, ShrunkGate
+from localma.gates.constant import anchor_and_scale
 from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.policy import budget, judging_folds
 from localma.gates.fused.trainer import advance, block_of_batch
-from localma.gates.constant import anchor_and_scale
 from localma.gates.labelled import mean_and_scale
 from localma.gates.mlp import begin
 from localma.gates.path import HalvingPath

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -13,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from localma._types import Array, Float64, Rows
 from localma.equations import global_average, row_losses
 from localma.errors import FileFormatError
-from localma.gates.base import Folds, Gate, Rules, Saved, check_rules, is_count, is_number, or_none
+from localma.gates.base import COUNT, Folds, Gate, Rule, Saved, is_number
 from localma.gates.labelled import (
     Inputs,
     Labelled,
@@ -157,6 +158,10 @@ class GlobalGate(Gate):
     is_global: ClassVar[bool] = True
     raw_inputs = True
     is_constant = True
+    _rules: ClassVar[Mapping[str, Rule]] = {
+        "tol": Rule(lambda value: is_number(value) and value > 0.0, "> 0").or_none(),
+        "max_iter": COUNT,
+    }
     state: ClassVar[tuple[Saved, ...]] = (
         Saved("weights", "M", on_simplex=True),
         Saved("risk"),
@@ -235,15 +240,6 @@ class GlobalGate(Gate):
     def n_candidates(self) -> int:
         """Number M of candidates."""
         return len(self.weights_)
-
-    def _check_parameters(self) -> None:
-        check_rules(self, {}, _RULES)
-
-
-_RULES: Rules = (
-    ("tol", or_none(lambda value: is_number(value) and value > 0.0), "> 0, or None"),
-    ("max_iter", is_count, "a positive integer"),
-)
 
 
 def find_global_weights(data: Labelled, rows: Rows | None = None) -> Float64:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,10 +24,10 @@ from localma.imports import import_name, import_object
 from localma.storage.array_file import shown
 from localma.storage.fingerprints import beside, found_beside
 
-_CLASSES = (EqualGate, GlobalGate, ImageGate, MLPGate, ShrunkGate, TextGate, TorchGate)
-GATE_CLASSES: Mapping[str, type[Gate]] = MappingProxyType(
-    {kind.__name__: kind for kind in _CLASSES}
-)
+GATE_CLASSES: dict[str, type[Gate]] = {
+    kind.__name__: kind
+    for kind in (EqualGate, GlobalGate, ImageGate, MLPGate, ShrunkGate, TextGate, TorchGate)
+}
 """The gates that a saved model may name."""
 
 # Writing.
@@ -38,7 +36,7 @@ GATE_CLASSES: Mapping[str, type[Gate]] = MappingProxyType(
 def describe_gate(gate: Gate, folder: Path) -> dict[str, Json]:
     """Class and parameters of a gate; paths are relative to the folder."""
     kind = type(gate)
-    is_ours = kind in _CLASSES
+    is_ours = GATE_CLASSES.get(kind.__name__) is kind
     name = kind.__name__ if is_ours else import_name(kind)
     if name is None:
         raise InvalidInputError(
