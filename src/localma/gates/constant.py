@@ -244,8 +244,7 @@ class GlobalGate(Gate):
 
 def find_global_weights(data: Labelled, rows: Rows | None = None) -> Float64:
     """Weights (M,) on the simplex that minimise the mean loss of some rows, or of all."""
-    weights: Float64 = GlobalGate().fit(data.without_inputs(rows)).weights_
-    return weights
+    return GlobalGate().fit(data.without_inputs(rows)).weights_
 
 
 def _weighted_rows(data: Labelled) -> tuple[Array, Float64, Float64]:

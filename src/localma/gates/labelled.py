@@ -24,24 +24,20 @@ class Table(Protocol):
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
 
-    def __len__(self) -> int:
-        """Return the number n of rows."""
+    def __len__(self) -> int: ...
 
-    def __getitem__(self, rows: slice | Rows | RowMask, /) -> Float64:
-        """Return some rows as an array."""
+    def __getitem__(self, rows: slice | Rows | RowMask, /) -> Float64: ...
 
 
-class Dataset(Protocol):
-    """Rows of any kind, such as those of `torch.utils.data.Dataset`."""
+class RowSource(Protocol):
+    """Rows of any kind: an array, a tensor, a list, a series or a data set."""
 
-    def __len__(self) -> int:
-        """Return the number n of rows."""
+    def __len__(self) -> int: ...
 
-    def __getitem__(self, row: int, /) -> Any:
-        """Return one row."""
+    def __getitem__(self, rows: Any, /) -> Any: ...
 
 
-Inputs: TypeAlias = AnyArray | ArrowRows | Sequence[str] | Dataset
+Inputs: TypeAlias = AnyArray | ArrowRows | Sequence[str] | RowSource
 """Inputs of a gate: a table of numbers, or texts, images and the like."""
 
 
@@ -258,7 +254,8 @@ class Labelled:
         index = row_index(rows)
         weight, y = self.sample_weight[index], self.y[index]
         risks = [
-            weight @ row_losses(self.loss, y, self.P[index, m]) for m in range(self.n_candidates)
+            weighted_sum(weight, row_losses(self.loss, y, self.P[index, m]))
+            for m in range(self.n_candidates)
         ]
         return int(np.argmin(risks))
 

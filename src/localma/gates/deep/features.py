@@ -26,8 +26,8 @@ from sklearn.utils.validation import check_is_fitted
 from localma._types import AnyArray, Array, Float32, RandomState
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates.base import Folds, Gate, Job, arrays_below
-from localma.gates.deep.torch_ import MakeModule, RowSource, TorchGate
-from localma.gates.labelled import Labelled, plain_arrays
+from localma.gates.deep.torch_ import MakeModule, TorchGate
+from localma.gates.labelled import Labelled, RowSource, plain_arrays
 from localma.gates.mlp import MLPGate
 from localma.progress import track
 from localma.storage.cache import MAX_BYTES, Shelf

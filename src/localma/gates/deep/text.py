@@ -13,7 +13,8 @@ from localma._optional import optional
 from localma.errors import InvalidInputError
 from localma.gates.base import COUNT, FLAG, Rule
 from localma.gates.deep.features import EncodedGate
-from localma.gates.deep.torch_ import RowSource, TorchGate
+from localma.gates.deep.torch_ import TorchGate
+from localma.gates.labelled import RowSource
 from localma.pretrained import model_folder
 from localma.tables.frames import column_names, column_values, n_rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -17,19 +17,18 @@ from localma.gates.base import (
     COUNT,
     POSITIVE,
     SHRINKAGE,
-    ArrayTypes,
     Folds,
     Gate,
     Rule,
+    Saved,
     arrays_below,
     check_arrays,
     integer_seed,
     is_number,
-    simplex_weights,
 )
 from localma.gates.constant import anchor_and_scale
 from localma.gates.fused.chunks import unit_of
-from localma.gates.labelled import Labelled, plain_arrays
+from localma.gates.labelled import Labelled, RowSource, plain_arrays
 from localma.tables.frames import n_rows
 
 if TYPE_CHECKING:
@@ -44,14 +43,6 @@ Preprocess: TypeAlias = Callable[[Any], Any]
 """A row of X -> the row as `collate` takes it."""
 Collate: TypeAlias = Callable[[list[Any]], Any]
 """A list of rows -> a batch, the input of the module."""
-
-
-class RowSource(Protocol):
-    """Rows of any kind: an array, a tensor, a list, a series or a data set."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: Any, /) -> Any: ...
 
 
 _PARAMETERS = "parameters."
@@ -163,6 +154,11 @@ class TorchGate(Gate):
     raw_inputs = True
     code_parameters = ("module", "collate", "preprocess")
     unsaved_parameters = (*Gate.unsaved_parameters, "checkpoint")
+    state: ClassVar[tuple[Saved, ...]] = (
+        Saved("global_weights", "M", on_simplex=True),
+        Saved("loss_scale"),
+        Saved("n_epochs", dtype=np.int64),
+    )
     _choices: ClassVar[Mapping[str, tuple[str | None, ...]]] = {
         "schedule": ("cosine", "constant"),
         "shrink_to": ("zero", "start"),
@@ -276,12 +272,7 @@ class TorchGate(Gate):
         dict of str to array
             The arrays by name.
         """
-        check_is_fitted(self)
-        state: dict[str, AnyArray] = {
-            "global_weights": self.global_weights_,
-            "loss_scale": np.array(self.loss_scale_),
-            "n_epochs": np.array(self.n_epochs_),
-        }
+        state = super().arrays()
         if self.input_shape_ is not None:
             state["input_shape"] = np.array(self.input_shape_, dtype=np.int64)
         if self.network_ is not None:
@@ -302,23 +293,17 @@ class TorchGate(Gate):
         TorchGate
             The fitted gate.
         """
-        self._check_parameters()
         parameters = arrays_below(arrays, _PARAMETERS)
         state = {name: array for name, array in arrays.items() if not name.startswith(_PARAMETERS)}
-        expected: ArrayTypes = {
-            "global_weights": ("f", np.shape(state.get("global_weights", ()))),
-            "loss_scale": ("f", ()),
-            "n_epochs": ("iu", ()),
-        }
-        shape = state.get("input_shape")
+        shape = state.pop("input_shape", None)
+        super().restore(state)
+        self.risks_, self.input_shape_, self.network_ = [], None, None
         if shape is not None:
-            expected = {**expected, "input_shape": ("iu", (shape.size,))}
-        check_arrays(state, expected, "TorchGate")
-        self.global_weights_ = simplex_weights(state["global_weights"], "global_weights")
-        self.loss_scale_, self.n_epochs_ = float(state["loss_scale"]), int(state["n_epochs"])
-        self.risks_ = []
-        self.input_shape_ = None if shape is None else tuple(shape.tolist())
-        self.network_ = self._restored_network(parameters) if parameters else None
+            expected = {"input_shape": ("iu", (shape.size,))}
+            check_arrays({"input_shape": shape}, expected, "TorchGate")
+            self.input_shape_ = tuple(shape.tolist())
+        if parameters:
+            self.network_ = self._restored_network(parameters)
         return self
 
     def _restored_network(self, parameters: dict[str, AnyArray]) -> GateNetwork:
