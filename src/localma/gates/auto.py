@@ -36,7 +36,6 @@ from localma.gates.base import (
     arrays_below,
     check_arrays,
     check_inputs,
-    is_list,
     numbered_arrays,
     read_state,
 )
@@ -149,10 +148,7 @@ class ShrunkGate(Gate):
         "linear": FLAG,
         "guard": FLAG,
         "n_restarts": COUNT.or_none(),
-        "strengths": Rule(
-            lambda value: is_list(value) and len(value) > 0 and all(map(FINITE.passes, value)),
-            "a list of finite numbers, zero or more, at least one",
-        ),
+        "strengths": FINITE.each("a list of finite numbers, zero or more, at least one", least=1),
     }
 
     @property
@@ -564,7 +560,7 @@ class ShrunkGate(Gate):
             raise InvalidInputError(
                 f"The base of ShrunkGate must be a gate, such as MLPGate(); received {self.base!r}."
             )
-        if not {"shrinkage", "random_state"} <= set(self.base.get_params(deep=False)):
+        if not self.base.can_shrink:
             raise InvalidInputError(
                 "The base of ShrunkGate must have the parameters shrinkage and random_state; "
                 f"{type(self.base).__name__} does not. Pass a gate such as MLPGate()."

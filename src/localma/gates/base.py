@@ -104,11 +104,6 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and value == value
 
 
-def is_list(value: Any) -> bool:
-    """Whether a value is a sequence or an array, but not a text."""
-    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
-
-
 @dataclass(frozen=True)
 class Rule:
     """A test of a parameter, and the test in words.
@@ -124,9 +119,21 @@ class Rule:
         """Extend the rule, so that None passes too."""
         return Rule(lambda value: value is None or self.passes(value), f"{self.text}, or None")
 
+    def each(self, text: str, *, least: int = 0, length: int | None = None) -> Rule:
+        """Extend the rule to sequences of at least `least` items, or exactly `length`, in words."""
+
+        def passes(value: Any) -> bool:
+            if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str):
+                return False
+            fits = len(value) >= least if length is None else len(value) == length
+            return fits and all(map(self.passes, value))
+
+        return Rule(passes, text)
+
 
 COUNT = Rule(is_count, "a positive integer")
 FLAG = Rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
+REAL = Rule(lambda value: is_number(value) and abs(value) < np.inf, "a finite number")
 POSITIVE = Rule(lambda value: is_number(value) and 0.0 < value < np.inf, "a positive number")
 FINITE = Rule(lambda value: is_number(value) and 0.0 <= value < np.inf, "at least 0 and finite")
 SHRINKAGE = Rule(
@@ -354,6 +361,11 @@ class Gate(BaseEstimator, ABC):
         return fitted
 
     @property
+    def can_shrink(self) -> bool:
+        """Whether the gate has the parameters `shrinkage` and `random_state`."""
+        return {"shrinkage", "random_state"} <= set(self.get_params(deep=False))
+
+    @property
     def n_candidates(self) -> int:
         """Number M of candidates that the fitted gate weighs."""
         return len(self.global_weights_)
@@ -529,18 +541,14 @@ def simplex_weights(weights: AnyArray, name: str) -> Float64:
     """Restore weights (M,); refuse weights that are not finite, non-negative and of sum one."""
     if weights.dtype.kind == "f":
         precise: Float64 = weights.astype(np.float64)  # half precision could hide a wrong sum
-        if weights.ndim == 1 and is_on_simplex(precise):
+        on_simplex = (precise >= 0.0).all() and abs(precise.sum() - 1.0) <= 1e-6
+        if weights.ndim == 1 and weights.size and on_simplex:
             return precise
     total = np.real(weights).sum(dtype=np.float64)
     raise FileFormatError(
         f"The array {name!r} must hold non-negative weights of shape (M,) that sum to one; "
         f"received shape {weights.shape}, type {weights.dtype}, sum {total:g}."
     )
-
-
-def is_on_simplex(weights: Array) -> bool:
-    """Whether weights are non-negative and sum to one, up to rounding; False for none."""
-    return bool(weights.size and (weights >= 0.0).all() and abs(weights.sum() - 1.0) <= 1e-6)
 
 
 def check_inputs(gate: Gate, X: AnyArray) -> None:

@@ -298,17 +298,10 @@ def anchor_and_scale(
         ]
         sums += [*risks, weight.sum()]
     risk, equal_risk = np.abs(sums[:2] / sums[2])
-    return np.asarray(weights, dtype=np.float64), loss_scale(float(risk), float(equal_risk))
-
-
-def loss_scale(risk: float, equal_risk: float) -> float:
-    """Scale of a loss, from its risks under the global and under equal weights.
-
-    >>> loss_scale(0.5, 2.0), loss_scale(0.0, 2.0), loss_scale(0.0, 0.0)
-    (0.5, 2e-06, 1.0)
-    """
-    scale = max(risk, 1e-6 * equal_risk)
-    return scale if scale > 0.0 else 1.0
+    scale = max(float(risk), 1e-6 * float(equal_risk))
+    if not scale > 0.0:
+        scale = 1.0
+    return np.asarray(weights, dtype=np.float64), scale
 
 
 def floored(weights: Array) -> Array:

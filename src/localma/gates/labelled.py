@@ -219,25 +219,6 @@ class Labelled:
         """
         return rows[self.sample_weight[rows] > 0.0]
 
-    def baseline_losses(self, train: Rows, test: Rows) -> Array | None:
-        """Compare with the constant that is best on training rows.
-
-        Parameters
-        ----------
-        train : (n_train,) array of int
-            Rows from which the constant is learnt.
-        test : (n_test,) array of int
-            Rows that it predicts.
-
-        Returns
-        -------
-        (n_test,) array or None
-            Its losses; None if the sample has no baseline.
-        """
-        if self.baseline is None:
-            return None
-        return self.baseline.losses(self.baseline.learn(train), test)
-
     def best_candidate(self, rows: Rows | None) -> int:
         """Find the candidate with the smallest mean loss.
 

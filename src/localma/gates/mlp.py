@@ -30,7 +30,6 @@ from localma.gates.base import (
     check_table,
     integer_seed,
     is_count,
-    is_list,
     is_number,
 )
 from localma.gates.constant import anchor_and_scale, floored
@@ -179,9 +178,8 @@ class MLPGate(Gate):
         "start": ("global", "random"),
     }
     _rules: ClassVar[Mapping[str, Rule]] = {
-        "hidden": Rule(
-            lambda value: is_list(value) and all(map(is_count, value)),
-            "a sequence of positive integers, such as (16,) for one layer or () for a linear gate",
+        "hidden": COUNT.each(
+            "a sequence of positive integers, such as (16,) for one layer or () for a linear gate"
         ),
         "shrinkage": SHRINKAGE,
         "learning_rate": POSITIVE,
@@ -492,18 +490,13 @@ def stacked(constant: Array, gates: Sequence[MLPGate], shares: Sequence[float]) 
 
     constant : (M,); a gate at infinite shrinkage adds to it.
     """
-    members = list(zip(gates, shares, strict=True))
-    for gate, share in members:
-        if len(gate.parameters_) == 0:
+    ensembles = []
+    for gate, share in zip(gates, shares, strict=True):
+        if len(gate.parameters_):
+            ensembles.append(gate._ensemble(share, gate.parameters_))
+        else:
             constant = constant + share * gate.global_weights_
-    return Stack.of(
-        constant,
-        [
-            gate._ensemble(share, gate.parameters_)
-            for gate, share in members
-            if len(gate.parameters_)
-        ],
-    )
+    return Stack.of(constant, ensembles)
 
 
 def fit_gates(gates: Sequence[MLPGate], data: Labelled, jobs: Sequence[Job]) -> None:
@@ -561,14 +554,11 @@ def begin(
     gate.n_steps_ = np.zeros(n_networks, dtype=np.int64)
     batch = gate.batch_rows(len(data.y))
     rates, decay = gate._rates(chunks.n_rows, batch), gate._decay(network)
-    starts = [
-        gate._start(network, rng, anchor[layout.candidates])
-        for rng in np.random.default_rng(seed).spawn(n_networks)
-    ]
-    return [
-        Training(gate, i, network, chunks, batch, Progress.at(start, decay), rates)
-        for i, start in enumerate(starts)
-    ]
+    trainings = []
+    for i, rng in enumerate(np.random.default_rng(seed).spawn(n_networks)):
+        start = Progress.at(gate._start(network, rng, anchor[layout.candidates]), decay)
+        trainings.append(Training(gate, i, network, chunks, batch, start, rates))
+    return trainings
 
 
 def theorem_architecture(

@@ -147,7 +147,8 @@ class HalvingPath:
         advance(self._trainings_of(better), 1.0, seed=(self.seed, 2), n_jobs=self.n_jobs)
         self._judge(better, folds)
         members = [self._members(f, fold, anchors[f]) for f, fold in enumerate(folds)]
-        return HeldOut.of(self.data, folds, members, self._all_mixtures(), random)
+        mixtures = np.stack([self._mixture_of(k) for k in range(len(self.points))])
+        return HeldOut.of(self.data, folds, members, mixtures, random)
 
     def refit(self, seeds: Sequence[int], kept: Collection[int], weights: Array) -> Members:
         """Train some points on all rows, one gate per seed.
@@ -198,10 +199,6 @@ class HalvingPath:
                 members.append(fitted)
                 self.mixtures[f, k] = global_average(fitted.constant, P)
         return members
-
-    def _all_mixtures(self) -> Array:
-        """Predictions of every point for the judging rows of all folds: (points, rows, K)."""
-        return np.stack([self._mixture_of(k) for k in range(len(self.points))])
 
     def _mixture_of(self, k: int) -> Array:
         """Predictions of one point for the judging rows of all folds: (rows, K)."""

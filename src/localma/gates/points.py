@@ -226,12 +226,12 @@ class HeldOut:
             blocks = two_halves(data, rows, random)
         sizes = [(len(fold.train), len(fold.judging)) for fold in folds]
         overlap = fold_overlap(sizes, len(rows) / len(np.unique(rows)))
-        losses = [data.baseline_losses(fold.anchor, fold.judging) for fold in folds]
-        compared = [fold_losses for fold_losses in losses if fold_losses is not None]
-        baseline = None
-        if compared:
-            baseline = np.concatenate(compared)
-        return cls(data, mixtures, rows, blocks, members, overlap, baseline)
+        losses = None
+        if (baseline := data.baseline) is not None:
+            losses = np.concatenate(
+                [baseline.losses(baseline.learn(fold.anchor), fold.judging) for fold in folds]
+            )
+        return cls(data, mixtures, rows, blocks, members, overlap, losses)
 
     @property
     def related(self) -> dict[str, Rows]:

@@ -58,8 +58,8 @@ class PixelNetwork(nn.Module):
     images (n, 3, h, w) -> ``head(pooled(body((images - mean) / std)))``. Maps (n, d, h, w) are
     averaged over the image.
 
-    With `channels_last`, pixels have that order in memory, which takes two thirds of the time on a
-    CPU. A module that calls `view` on maps would fail, so do not use it for modules of users.
+    In a named network channels are last in memory, which takes two thirds of the time on a CPU. A
+    module of a user that calls `view` on maps would fail with this order.
     """
 
     mean: Tensor
@@ -67,19 +67,18 @@ class PixelNetwork(nn.Module):
 
     def __init__(
         self,
+        spec: NetworkSpec,
         body: nn.Module,
         head: nn.Module,
-        mean: Sequence[float],
-        std: Sequence[float],
         augmentation: Augmentation | None = None,
-        *,
-        channels_last: bool = False,
     ) -> None:
         super().__init__()
         self.body, self.head, self.augmentation = body, head, augmentation
-        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        self.memory_format = torch.contiguous_format
+        if isinstance(spec.network, str):
+            self.memory_format = torch.channels_last
         # Not part of the state, since they are parameters of the gate.
-        for name, values in (("mean", mean), ("std", std)):
+        for name, values in zip(("mean", "std"), spec.pixels, strict=True):
             column = torch.tensor(values, dtype=torch.float32).reshape(1, 3, 1, 1)
             self.register_buffer(name, column, persistent=False)
 
@@ -126,14 +125,14 @@ class NetworkSpec:
 
     def features(self) -> PixelNetwork:
         """Make the network without a last layer, to features."""
-        return self._on_pixels(self._body(self.weights), nn.Identity())
+        return PixelNetwork(self, self._body(self.weights), nn.Identity())
 
     def logits(
         self, n_logits: int, *, size: Size, start: bool, augmentation: Augmentation | None = None
     ) -> PixelNetwork:
         """Make the network with a new last layer; with `start`, at the weights of the file."""
         body = self._body(self.weights if start else None)
-        network = self._on_pixels(body, nn.Identity()).eval()
+        network = PixelNetwork(self, body, nn.Identity()).eval()
         device = "cpu"
         if not start and isinstance(self.network, str):
             # The size in a model file may be huge. On this device images take no memory.
@@ -147,29 +146,21 @@ class NetworkSpec:
                 f"{size[1]}); it failed on them ({type(error).__name__}: "
                 f"{shorten(str(error), 200, placeholder='...')}). Pass another size=."
             ) from error
-        return self._on_pixels(body, nn.Linear(n_features, n_logits), augmentation)
+        return PixelNetwork(self, body, nn.Linear(n_features, n_logits), augmentation)
 
     def fingerprint(self, *, with_parameters: bool) -> str:
         """Digest of how images are read, optionally with the parameters of the network."""
-        lines = [self._description(), *map(repr, self.pixels)]
+        described = self.network
+        if not isinstance(described, str):
+            body = self._body(None)
+            # Networks may differ in layers without parameters, which only this text shows.
+            described = f"{type(body).__module__}.{type(body).__qualname__}\n{body!r}"
+        lines = [described, *map(repr, self.pixels)]
         if with_parameters and self.weights is not None:
             lines.append(fingerprint(weights_file(self.weights)))
         elif with_parameters:
             lines.append(_state_digest(self._body(None)))
         return sha256("\n".join(lines).encode()).hexdigest()
-
-    def _on_pixels(
-        self, body: nn.Module, head: nn.Module, augmentation: Augmentation | None = None
-    ) -> PixelNetwork:
-        is_named = isinstance(self.network, str)
-        return PixelNetwork(body, head, *self.pixels, augmentation, channels_last=is_named)
-
-    def _description(self) -> str:
-        if isinstance(self.network, str):
-            return self.network
-        body = self._body(None)
-        # Networks may differ in layers without parameters, which only this description shows.
-        return f"{type(body).__module__}.{type(body).__qualname__}\n{body!r}"
 
     def _body(self, weights: str | PathLike[str] | None) -> nn.Module:
         """Make the network without a last layer."""

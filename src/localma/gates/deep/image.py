@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +15,7 @@ from numpy.typing import NDArray
 from localma._optional import optional
 from localma._types import AnyArray, Array, Rows
 from localma.errors import FileFormatError, InvalidInputError
-from localma.gates.base import (
-    COUNT,
-    FLAG,
-    POSITIVE,
-    Rule,
-    arrays_below,
-    is_count,
-    is_list,
-    is_number,
-)
+from localma.gates.base import COUNT, FLAG, POSITIVE, REAL, Rule, arrays_below
 from localma.gates.deep.features import EncodedGate
 from localma.gates.deep.torch_ import TorchGate
 from localma.gates.labelled import Labelled
@@ -37,18 +28,7 @@ if TYPE_CHECKING:
     from localma.images import ImageRows, ImageSource
 
 
-def _are_numbers(values: Any, length: int, passes: Callable[[Any], bool]) -> bool:
-    return is_list(values) and len(values) == length and all(map(passes, values))
-
-
-def _is_finite(value: Any) -> bool:
-    return is_number(value) and abs(value) < np.inf
-
-
-SIZE = Rule(
-    lambda value: is_count(value) or _are_numbers(value, 2, is_count),
-    "a positive integer, or (height, width)",
-)
+PAIR = COUNT.each("(height, width)", length=2)
 Network: TypeAlias = "str | nn.Module | Callable[[], nn.Module]"
 CandidatesOn: TypeAlias = Callable[[NDArray[np.uint8], Rows], Array]
 
@@ -226,11 +206,12 @@ class ImageGate(EncodedGate["ImageRows"]):
         "frozen": FLAG,
         "n_copies": COUNT,
         "batch_size": COUNT,
-        "size": SIZE.or_none(),
-        "mean": Rule(lambda v: _are_numbers(v, 3, _is_finite), "three finite numbers").or_none(),
-        "std": Rule(
-            lambda v: _are_numbers(v, 3, POSITIVE.passes), "three positive numbers"
-        ).or_none(),
+        "size": Rule(
+            lambda size: size is None or COUNT.passes(size) or PAIR.passes(size),
+            "a positive integer, or (height, width), or None",
+        ),
+        "mean": REAL.each("three finite numbers", length=3).or_none(),
+        "std": POSITIVE.each("three positive numbers", length=3).or_none(),
     }
 
     network: Network = "cnn"
@@ -271,7 +252,7 @@ class ImageGate(EncodedGate["ImageRows"]):
             The fitted gate.
         """
         size = arrays["size"].tolist()
-        if not isinstance(size, list) or not SIZE.passes(size) or max(size) > MAX_PIXELS:
+        if not PAIR.passes(size) or max(size) > MAX_PIXELS:
             raise FileFormatError(
                 f"The array 'size' of ImageGate must hold a height and a width, from 1 to "
                 f"{MAX_PIXELS}; received {arrays['size'].ravel()[:4].tolist()}."

@@ -162,11 +162,7 @@ class Training:
 
 
 def advance(
-    trainings: Sequence[Training],
-    until: float,
-    *,
-    seed: tuple[int, ...],
-    n_jobs: int | None,
+    trainings: Sequence[Training], until: float, *, seed: tuple[int, ...], n_jobs: int | None
 ) -> None:
     """Run each training up to a share of its steps; seed and rows determine the batches."""
     if not trainings:
