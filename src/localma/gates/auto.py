@@ -7,6 +7,7 @@ shares a_k come from cross-fitted losses, so the weights are only as local as th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, astuple, dataclass, fields
 from typing import Any, ClassVar, Self
@@ -148,7 +149,9 @@ class ShrunkGate(Gate):
         "linear": FLAG,
         "guard": FLAG,
         "n_restarts": COUNT.or_none(),
-        "strengths": FINITE.each("a list of finite numbers, zero or more, at least one", least=1),
+        "strengths": FINITE.each(
+            "a list of finite numbers, zero or more, at least one", range(1, sys.maxsize)
+        ),
     }
 
     @property
@@ -560,7 +563,7 @@ class ShrunkGate(Gate):
             raise InvalidInputError(
                 f"The base of ShrunkGate must be a gate, such as MLPGate(); received {self.base!r}."
             )
-        if not self.base.can_shrink:
+        if not self.base._can_shrink:
             raise InvalidInputError(
                 "The base of ShrunkGate must have the parameters shrinkage and random_state; "
                 f"{type(self.base).__name__} does not. Pass a gate such as MLPGate()."

@@ -6,8 +6,9 @@ In classification, a gate receives one output per row: the probability of the ob
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
@@ -119,14 +120,12 @@ class Rule:
         """Extend the rule, so that None passes too."""
         return Rule(lambda value: value is None or self.passes(value), f"{self.text}, or None")
 
-    def each(self, text: str, *, least: int = 0, length: int | None = None) -> Rule:
-        """Extend the rule to sequences of at least `least` items, or exactly `length`, in words."""
+    def each(self, text: str, lengths: Container[int] = range(sys.maxsize)) -> Rule:
+        """Extend the rule to sequences of some lengths, all of whose items must obey it."""
 
         def passes(value: Any) -> bool:
-            if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str):
-                return False
-            fits = len(value) >= least if length is None else len(value) == length
-            return fits and all(map(self.passes, value))
+            is_list = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
+            return is_list and len(value) in lengths and all(map(self.passes, value))
 
         return Rule(passes, text)
 
@@ -361,7 +360,7 @@ class Gate(BaseEstimator, ABC):
         return fitted
 
     @property
-    def can_shrink(self) -> bool:
+    def _can_shrink(self) -> bool:
         """Whether the gate has the parameters `shrinkage` and `random_state`."""
         return {"shrinkage", "random_state"} <= set(self.get_params(deep=False))
 

@@ -414,7 +414,7 @@ class EncodedGate(Gate, Generic[R]):
     def _new_head(self) -> Gate:
         if self.head is None:
             return MLPGate((32,))
-        if not self.head.can_shrink:
+        if not self.head._can_shrink:
             raise InvalidInputError(
                 f"head of {type(self).__name__} must be a gate with the parameters shrinkage and "
                 f"random_state, such as MLPGate((16,)); received {self.head!r}."

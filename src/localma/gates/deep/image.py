@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from localma.images import ImageRows, ImageSource
 
 
-PAIR = COUNT.each("(height, width)", length=2)
+PAIR = COUNT.each("(height, width)", (2,))
 Network: TypeAlias = "str | nn.Module | Callable[[], nn.Module]"
 CandidatesOn: TypeAlias = Callable[[NDArray[np.uint8], Rows], Array]
 
@@ -210,8 +210,8 @@ class ImageGate(EncodedGate["ImageRows"]):
             lambda size: size is None or COUNT.passes(size) or PAIR.passes(size),
             "a positive integer, or (height, width), or None",
         ),
-        "mean": REAL.each("three finite numbers", length=3).or_none(),
-        "std": POSITIVE.each("three positive numbers", length=3).or_none(),
+        "mean": REAL.each("three finite numbers", (3,)).or_none(),
+        "std": POSITIVE.each("three positive numbers", (3,)).or_none(),
     }
 
     network: Network = "cnn"
