@@ -203,10 +203,9 @@ class ShrunkGate(Gate):
             global_weights = find_global_weights(data)
         self.global_weights_ = np.asarray(global_weights)
         shares = self.path_["weight"]
-        kept = {k for k, share in enumerate(shares) if share > 0}
-        self.fold_answers_ = [MixedGates.of(members, shares, kept) for members in held_out.members]
-        finals = path.refit(seeds, kept, self.global_weights_)
-        self.answer_ = MixedGates.of(finals, shares, kept)
+        self.fold_answers_ = [MixedGates.of(members, shares) for members in held_out.members]
+        finals = path.refit(seeds, np.flatnonzero(shares).tolist(), self.global_weights_)
+        self.answer_ = MixedGates.of(finals, shares)
         self.support_ = None
         if self.guard and data.n_inputs > 0:
             self.support_ = Support.of(data.table, data.sample_weight > 0)
@@ -511,10 +510,10 @@ class ShrunkGate(Gate):
 
     def _judging(self, folds: Folds, data: Labelled, random: np.random.RandomState) -> list[Fold]:
         """Folds with weight in both parts; the first folds of a time series may have none."""
-        most = self.judging_folds(data.n_rows, data.n_groups)
+        limit = self.judging_folds(data.n_rows, data.n_groups)
         if folds is None:
-            folds = make_folds(self.cv, data.y, data.groups, random_state=random, most=most)
-        weight, folds = data.sample_weight, list(folds)[:most]
+            folds = make_folds(self.cv, data.y, data.groups, random_state=random, most=limit)
+        weight, folds = data.sample_weight, list(folds)[:limit]
         useful = [fold for fold in folds if all(weight[rows].any() for rows in fold)]
         if not useful:
             raise InvalidInputError(

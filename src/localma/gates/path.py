@@ -69,22 +69,22 @@ class SeparatePath:
         ]
         return HeldOut.of(self.data, folds, members, np.concatenate(mixtures, axis=1), random)
 
-    def refit(self, seeds: Sequence[int], kept: Collection[int], weights: Array) -> Members:
+    def refit(self, seeds: Sequence[int], chosen: Sequence[int], weights: Array) -> Members:
         """Train some points on all rows, one gate per seed."""
-        return self._train([None], [weights], seeds, kept)[0]
+        return self._train([None], [weights], seeds, chosen)[0]
 
     def _train(
         self,
         rows: Sequence[Rows | None],
         anchors: Sequence[Array],
         seeds: Sequence[int],
-        kept: Collection[int],
+        chosen: Sequence[int],
     ) -> list[Members]:
         """Train points on several sets of rows, all gates of a kind at once."""
         gates: dict[tuple[int, int], list[Gate]] = {}
         kinds = {point.name: point.gate for point in self.points if point.gate is not None}
         for kind, gate in kinds.items():
-            local = [k for k in sorted(kept) if self.points[k].name == kind]
+            local = [k for k in chosen if self.points[k].name == kind]
             keys = [(i, k, seed) for i in range(len(rows)) for k in local for seed in seeds]
             jobs = [Job(rows[i], self.points[k].shrinkage, seed, anchors[i]) for i, k, seed in keys]
             for (i, k, _), fitted in zip(keys, gate.fit_jobs(self.data, jobs), strict=True):
@@ -150,7 +150,7 @@ class HalvingPath:
         mixtures = np.stack([self._mixture_of(k) for k in range(len(self.points))])
         return HeldOut.of(self.data, folds, members, mixtures, random)
 
-    def refit(self, seeds: Sequence[int], kept: Collection[int], weights: Array) -> Members:
+    def refit(self, seeds: Sequence[int], chosen: Sequence[int], weights: Array) -> Members:
         """Train some points on all rows, one gate per seed.
 
         If one fold judged, the first gate continues from the path. It joins the others, which
@@ -158,14 +158,14 @@ class HalvingPath:
         """
         # The best candidate is computed from all rows only if it has weight.
         rows = None
-        if all(self.points[k].name != "best" for k in kept):
+        if all(self.points[k].name != "best" for k in chosen):
             rows = self.folds[0][1][:1]
         members = constant_members(self.data, rows, self.points, weights)
         scaled = anchor_and_scale(self.data, None, weights)
         chunks = self._chunks_of_all_rows()
         continued: list[Training] = []
         fresh: list[Training] = []
-        for k in sorted(k for k in kept if self.points[k].gate is not None):
+        for k in [k for k in chosen if self.points[k].gate is not None]:
             gates = [self._gate(k, seed) for seed in seeds]
             starts = [
                 begin(gate, chunks[self.points[k].name], *scaled, seed)
