@@ -25,6 +25,7 @@ from localma.gates.base import (
     check_arrays,
     integer_seed,
     is_number,
+    read_state,
 )
 from localma.gates.constant import anchor_and_scale
 from localma.gates.fused.chunks import unit_of
@@ -46,6 +47,11 @@ Collate: TypeAlias = Callable[[list[Any]], Any]
 
 
 _PARAMETERS = "parameters."
+_STATE = (
+    Saved("global_weights", "M", on_simplex=True),
+    Saved("loss_scale"),
+    Saved("n_epochs", dtype=np.int64),
+)
 _ORDERED_ROWS = 1024
 
 
@@ -154,11 +160,6 @@ class TorchGate(Gate):
     raw_inputs = True
     code_parameters = ("module", "collate", "preprocess")
     unsaved_parameters = (*Gate.unsaved_parameters, "checkpoint")
-    state: ClassVar[tuple[Saved, ...]] = (
-        Saved("global_weights", "M", on_simplex=True),
-        Saved("loss_scale"),
-        Saved("n_epochs", dtype=np.int64),
-    )
     _choices: ClassVar[Mapping[str, tuple[str | None, ...]]] = {
         "schedule": ("cosine", "constant"),
         "shrink_to": ("zero", "start"),
@@ -272,7 +273,8 @@ class TorchGate(Gate):
         dict of str to array
             The arrays by name.
         """
-        state = super().arrays()
+        check_is_fitted(self)
+        state = {saved.name: np.asarray(getattr(self, saved.name + "_")) for saved in _STATE}
         if self.input_shape_ is not None:
             state["input_shape"] = np.array(self.input_shape_, dtype=np.int64)
         if self.network_ is not None:
@@ -293,10 +295,12 @@ class TorchGate(Gate):
         TorchGate
             The fitted gate.
         """
+        self._check_parameters()
         parameters = arrays_below(arrays, _PARAMETERS)
         state = {name: array for name, array in arrays.items() if not name.startswith(_PARAMETERS)}
         shape = state.pop("input_shape", None)
-        super().restore(state)
+        for name, value in read_state(state, _STATE, "TorchGate").items():
+            setattr(self, name + "_", value)
         self.risks_, self.input_shape_, self.network_ = [], None, None
         if shape is not None:
             expected = {"input_shape": ("iu", (shape.size,))}
