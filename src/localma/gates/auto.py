@@ -378,7 +378,20 @@ class ShrunkGate(Gate):
         return self.describe()
 
     def describe(self, names: Sequence[str] | None = None, loss: str | None = None) -> str:
-        """Write the verdict with the names of the candidates and of the loss."""
+        """Write the verdict with the names of the candidates and of the loss.
+
+        Parameters
+        ----------
+        names : sequence of str, optional
+            Names of the candidates. By default their numbers.
+        loss : str, optional
+            Name of the loss.
+
+        Returns
+        -------
+        str
+            The verdict.
+        """
         if not self.is_constant:
             return verdict(self.locality_gain_, 1.0 - self.answer_.constant.sum(), loss=loss)
         best, alone = int(self.answer_.constant.argmax()), None

@@ -8,7 +8,7 @@ path instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -234,7 +234,7 @@ class HalvingPath:
                 gate = self._gate(k, self.seed)
                 self.trainings[f, k] = begin(gate, self.chunks[f][name], *scaled, self.seed)
 
-    def _trainings_of(self, points: Collection[int]) -> list[Training]:
+    def _trainings_of(self, points: Sequence[int]) -> list[Training]:
         """The trainings of some points in all folds."""
         return [
             training
@@ -243,7 +243,7 @@ class HalvingPath:
             for training in self.trainings[f, k]
         ]
 
-    def _judge(self, points: Collection[int], folds: Sequence[FoldRows]) -> None:
+    def _judge(self, points: Sequence[int], folds: Sequence[FoldRows]) -> None:
         """Predict the rows that judge with some points in their present state."""
         for f, fold in enumerate(folds):
             X, P = self.data.table[fold.judging], self.data.P[fold.judging]
