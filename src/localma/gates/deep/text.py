@@ -142,6 +142,7 @@ class TextGate(EncodedGate[list[str]]):
 def as_texts(X: RowSource) -> list[str]:
     """Rows of X as strings; raise an error that names the row if one is not a string.
 
+    >>> import numpy as np
     >>> as_texts(np.array(["a text", ""]))
     ['a text', '']
     """
