@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
+from sklearn.utils._param_validation import InvalidParameterError as _SklearnParameterError
+
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _NUMPY_SCALAR = re.compile(
     rf"\bnp\.(?:(?:(?:u?int|float|str|bool)\w*|longdouble)\(({_QUOTED}|[^()]*)\)|(True|False)_)"
@@ -56,6 +58,13 @@ class LocalMAError(Exception):
 
 class InvalidInputError(LocalMAError, ValueError):
     """The caller's data or parameters break a rule that the message states."""
+
+
+class InvalidParameterError(InvalidInputError, _SklearnParameterError):
+    """A parameter of an estimator has the wrong type or value.
+
+    It is also scikit-learn's `InvalidParameterError`, a `ValueError` and a `TypeError`.
+    """
 
 
 class CandidateError(LocalMAError, ValueError):

@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from html import escape
+from numbers import Integral
 from os import PathLike
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -19,6 +21,7 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags, check_random_state
+from sklearn.utils._param_validation import HasMethods, validate_parameter_constraints
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -44,7 +47,7 @@ from localma.checks.fit import find_cautions, outside_sample
 from localma.checks.losses import check_sample
 from localma.checks.training_rows import SampleLosses, find_trained_on_sample
 from localma.equations import local_average
-from localma.errors import InvalidInputError, unknown_name
+from localma.errors import InvalidInputError, InvalidParameterError, unknown_name
 from localma.evidence import Baseline, LocalityGain
 from localma.folds import Fold, Splits, count_groups, evenly_spaced, make_folds, number_groups
 from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate
@@ -64,6 +67,7 @@ from localma.tables.frames import (
     n_rows,
     named_columns,
     readable_tensor,
+    take_rows,
     unmasked,
     without_mask,
 )
@@ -83,6 +87,24 @@ GATES: dict[str, Callable[[], Gate]] = {
 }
 
 NO_CLAIM = "No gain of local weights is claimed."
+
+REMEDIES = {
+    "candidates": "Pass candidates={'name': fitted_model, ...}.",
+    "loss": "Pass a name such as 'squared_error', or a localma.losses.Loss.",
+    "gate": f"Pass one of {', '.join(map(repr, GATES))}, or a Gate object such as "
+    "MLPGate(hidden=(32,)).",
+    "gate_features": "Pass a list of columns, a transformer or a function of X, or leave it out.",
+    "cv": "Pass a number of folds from 2 on, or a splitter of scikit-learn.",
+    "random_state": "Pass an integer from 0 on, or None.",
+}
+"""What to do about a parameter of the wrong type or value."""
+
+AVERAGED_ROWS = 2_000
+AVERAGED_OBJECTS = 200
+"""Rows of a table, or texts and images, over which the weights of the sample are averaged."""
+
+MOST_LISTED = 20
+"""Candidates in the HTML representation; it only counts the remaining ones."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +138,25 @@ class _LocalMA(BaseEstimator):
     """The common part of the regressor and the classifier, which differ in targets and outputs."""
 
     _task: ClassVar[Task]
+    _doc_link_module: ClassVar[str] = "localma"
+    _doc_link_template: ClassVar[str] = ""  # no link until the documentation has an address
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
+        "candidates": [Mapping, list, tuple, None],
+        "loss": [str, Loss],
+        "gate": [str, Gate],
+        "gate_features": [
+            str, Integral, list, tuple, np.ndarray, HasMethods("transform"), callable, None,
+        ],
+        "cv": ["cv_object"],
+        "random_state": ["random_state"],
+    }  # fmt: skip
     gate_: Gate
     pool_: Pool | None
     candidate_names_: tuple[str, ...]
     output_names_: tuple[str, ...] | None
     cautions_: tuple[Caution, ...]
     constant_prediction_: Array | None
+    mean_weights_: Array | None
     probes_: Probes | None
     sample_losses_: SampleLosses | None
     _warned_outside = False
@@ -172,6 +207,7 @@ class _LocalMA(BaseEstimator):
         self
         """
         with _restored_on_error(self):
+            self._validate_params()
             random = check_random_state(self.random_state)
             self.loss_, self._warned_outside = get_loss(self.loss), False
             gate = self._make_gate(random)
@@ -317,6 +353,27 @@ class _LocalMA(BaseEstimator):
                 setattr(twin, name, copy.copy(vars(self)[name]))
         return twin
 
+    def _repr_html_inner(self) -> str:
+        return super()._repr_html_inner() + self._fit_html()
+
+    def _repr_mimebundle_(self, **options: object) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._fit_html()
+        return bundle
+
+    def _fit_html(self) -> str:
+        """The candidates with their weights, and the verdict; empty before the fit."""
+        if not hasattr(self, "gate_"):
+            return ""
+        caption, weights = "Mean weight", self.mean_weights_
+        if weights is None:  # a loaded model
+            caption, weights = "Global weight", self.global_weights_
+        verdict = " ".join(caution.sentence for caution in self.cautions_)
+        return _weights_html(
+            caption, self.candidate_names_, weights, getattr(self, "verdict_", verdict)
+        )
+
     # Hooks of the two tasks.
 
     def _check_target(self, y: Output) -> AnyArray:
@@ -339,19 +396,26 @@ class _LocalMA(BaseEstimator):
 
     # Steps of a fit.
 
+    def _validate_params(self) -> None:
+        """Check types and ranges of the parameters, unless scikit-learn is set not to."""
+        if get_config()["skip_parameter_validation"]:
+            return
+        for name, value in self.get_params(deep=False).items():
+            try:
+                validate_parameter_constraints(
+                    self._parameter_constraints, {name: value}, type(self).__name__
+                )
+            except ValueError as error:
+                raise InvalidParameterError(f"{error} {REMEDIES[name]}") from None
+
     def _make_gate(self, random: np.random.RandomState) -> Gate:
         """Make the gate to fit, with a seed unless the user set one."""
         if isinstance(self.gate, Gate):
             gate: Gate = clone(self.gate)
-        elif isinstance(self.gate, str) and self.gate in GATES:
+        elif self.gate in GATES:
             gate = GATES[self.gate]()
-        elif isinstance(self.gate, str):
-            raise unknown_name("gate", self.gate, GATES)
         else:
-            raise InvalidInputError(
-                f"gate must be one of {', '.join(map(repr, GATES))}, or a Gate object such as "
-                f"MLPGate(hidden=(32,)); received {self.gate!r}."
-            )
+            raise unknown_name("gate", self.gate, GATES)
         if gate.get_params(deep=False).get("cv", False) is None:
             gate.set_params(cv=self.cv)
         seed = int(random.randint(np.iinfo(np.int32).max))
@@ -459,6 +523,7 @@ class _LocalMA(BaseEstimator):
         constant = baseline.learn()
         self.constant_prediction_ = constant if np.isfinite(constant).all() else None
         self.sample_losses_ = SampleLosses.of_sample(data)
+        self.mean_weights_ = _average_weights(self.gate_, data)
         self.probes_ = None if self.pool_ is None else Probes.of(sample.X)
         trained: list[Caution] = []
         pool = None if sample.predictions is not None else sample.pool
@@ -589,6 +654,7 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
     n_outputs_ : K, the number of outputs
     output_names_ : tuple of K names, in the order of `predict`, if data frames name the outputs (y,
         or else the first predictions); None if they have no names
+    mean_weights_ : (M,) mean weights over the sample (at most 2,000 rows); None after `load`
     constant_prediction_ : (K,) the best constant prediction of the sample: the mean, median or
         quantile of each output, as the loss elicits; None if the loss allows no constant
     cautions_ : tuple of Caution, reasons to doubt this fit; `fit` warns of them
@@ -755,6 +821,31 @@ def _restored_on_error(model: BaseEstimator) -> Iterator[None]:
         vars(model).clear()
         vars(model).update(before)
         raise
+
+
+def _average_weights(gate: Gate, data: Labelled) -> Array:
+    """Mean weight of each candidate over rows of the sample: (M,)."""
+    is_numeric = isinstance(data.X, np.ndarray) and data.X.ndim == 2
+    limit = AVERAGED_ROWS if is_numeric else AVERAGED_OBJECTS
+    rows = evenly_spaced(np.flatnonzero(data.sample_weight > 0), limit)
+    weights = gate.predict_weights(take_rows(data.X, rows))
+    return np.average(weights, axis=0, weights=data.sample_weight[rows])
+
+
+def _weights_html(caption: str, names: Sequence[str], weights: Array, verdict: str) -> str:
+    """A table of the candidates, those with the largest weights first, and a sentence below."""
+    largest = np.argsort(-weights, kind="stable")[:MOST_LISTED]
+    rows = "".join(
+        f'<tr><td style="text-align: left">{escape(names[m])}</td><td>{weights[m]:.3f}</td></tr>'
+        for m in largest
+    )
+    if len(names) > len(largest):
+        rows += f'<tr><td colspan="2">and {len(names) - len(largest)} more</td></tr>'
+    return (
+        '<div class="localma-fit"><table><thead><tr><th style="text-align: left">Candidate</th>'
+        f"<th>{caption}</th></tr></thead><tbody>{rows}</tbody></table>"
+        f"<p>{escape(verdict)}</p></div>"
+    )
 
 
 def _check_rows(n_inputs: int, n_targets: int) -> None:

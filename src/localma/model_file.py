@@ -322,6 +322,7 @@ def _restore(file: ArrayFile, how: Restoring) -> Model:
     model.gate_ = restore_gate(description["gate"], arrays_below(arrays, "gate."), how)
     model.gate = model.gate_
     model.global_weights_ = simplex_weights(arrays["global_weights"], "global_weights")
+    model.mean_weights_ = None
     _restore_inputs(model, description)
     _restore_outputs(model, description)
     evidence = description["evidence"]
