@@ -28,11 +28,15 @@ def right(X):
     return np.asarray(X)[:, 0]
 
 
-def fitted(gate="global", names=("left", "right"), n=60, **parameters):
-    X = np.linspace(-2, 2, n)[:, np.newaxis]
+def sample(n=60):
+    x = np.linspace(-2, 2, n)
+    return x[:, np.newaxis], 0.5 * x + 0.3 * np.cos(40 * x)
+
+
+def fitted(gate="global", names=("left", "right"), **parameters):
     candidates = dict(zip(names, (left, right), strict=True))
     model = LocalMARegressor(candidates, gate=gate, random_state=0, **parameters)
-    return model.fit(X, 0.5 * X[:, 0])
+    return model.fit(*sample())
 
 
 class Cells(HTMLParser):
@@ -63,14 +67,13 @@ class TestHtml:
         assert texts == ["Candidate", "Mean weight", "right", "0.750", "left", "0.250", ""]
 
     def test_verdict(self):
-        model = fitted("auto", n=200, cv=2)
+        model = fitted("auto", cv=2)
         assert Cells(model._repr_html_()).texts[-1] == model.verdict_
 
     def test_cautions_without_a_verdict(self):
-        X = np.linspace(-2, 2, 60)[:, np.newaxis]
         model = LocalMARegressor({"left": left}, gate="equal")
         with pytest.warns(localma.errors.WorseThanConstantWarning):
-            model.fit(X, X[:, 0])
+            model.fit(*sample())
         sentence = " ".join(caution.sentence for caution in model.cautions_)
         assert sentence
         assert Cells(model._repr_html_()).texts[-1] == sentence
@@ -87,9 +90,9 @@ class TestHtml:
         assert "localma-fit" not in text
 
     def test_many_candidates_are_counted(self):
-        X = np.linspace(-2, 2, 60)[:, np.newaxis]
+        X, y = sample()
         P = np.repeat(X, 25, axis=1)
-        model = LocalMARegressor(gate="equal").fit(X, X[:, 0] + np.sin(9 * X[:, 0]), predictions=P)
+        model = LocalMARegressor(gate="equal").fit(X, y, predictions=P)
         texts = Cells(model._repr_html_()).texts
         assert "and 5 more" in texts
         assert texts.count("0.040") == 20
@@ -109,10 +112,10 @@ class TestHtml:
         assert Cells(loaded._repr_html_()).texts[1:4] == ["Global weight", "right", "0.750"]
 
     def test_mean_weights_are_the_mean_over_the_sample(self):
-        X = np.linspace(-2, 2, 100)[:, np.newaxis]
-        weight = np.linspace(0, 1, 100)
+        X, y = sample()
+        weight = np.linspace(0, 1, len(y))
         model = LocalMARegressor({"left": left, "right": right}, gate="local", random_state=0)
-        model.fit(X, np.abs(X[:, 0]), sample_weight=weight)
+        model.fit(X, y, sample_weight=weight)
         expected = np.average(model.predict_weights(X), axis=0, weights=weight)
         np.testing.assert_allclose(model.mean_weights_, expected, rtol=1e-12)
 
@@ -155,12 +158,12 @@ class TestParameters:
             assert isinstance(caught.value, kind)
 
     def test_validation_can_be_switched_off(self):
-        X = np.linspace(-2, 2, 60)[:, np.newaxis]
+        X, y = sample()
         model = LocalMARegressor({"left": left, "right": right}, gate="global", cv=1)
         with pytest.raises(InvalidParameterError):
-            model.fit(X, 0.5 * X[:, 0])
+            model.fit(X, y)
         with sklearn.config_context(skip_parameter_validation=True):
-            model.fit(X, 0.5 * X[:, 0])
+            model.fit(X, y)
 
 
 class TestFeatures:
@@ -168,16 +171,17 @@ class TestFeatures:
     def test_arrays_have_a_number(self, gate):
         X = np.random.default_rng(0).normal(size=(60, 3))
         model = LocalMARegressor({"left": left, "right": right}, gate=gate)
-        model.fit(X, 0.5 * X[:, 0] + X[:, 1])
+        model.fit(X, X[:, 0] + X[:, 1])
         assert model.n_features_in_ == 3
         assert not hasattr(model, "feature_names_in_")
         assert not hasattr(clone(model), "n_features_in_")
 
     def test_frames_have_names(self, tmp_path):
         pandas = pytest.importorskip("pandas")
-        X = pandas.DataFrame({"a": np.linspace(-2, 2, 60), "b": np.cos(np.arange(60.0))})
+        X, y = sample()
+        X = pandas.DataFrame({"a": X[:, 0], "b": np.cos(np.arange(60.0))})
         model = LocalMARegressor({"left": left, "right": right}, gate="global")
-        model.fit(X, 0.5 * X["a"]).save(tmp_path / "model.localma")
+        model.fit(X, y).save(tmp_path / "model.localma")
         loaded = localma.load(tmp_path / "model.localma", {"left": left, "right": right})
         for each in (model, loaded):
             assert each.n_features_in_ == 2
