@@ -190,10 +190,13 @@ class _LocalMA(BaseEstimator):
 
         Parameters
         ----------
-        X : array or frame of shape (n, p), or anything that the candidates and `gate_features` take
+        X : array or frame of shape (n, p)
+            The inputs, or anything else that the candidates and `gate_features` take.
         y : array of shape (n,), or (n, K) for regression with several outputs
+            The targets.
         sample_weight : array of shape (n,), optional
-        predictions : optional
+            Weights of the rows. By default all are equal.
+        predictions : array, dict or frame, optional
             Predictions of the candidates for X, if they need not run: an array (n, M) or (n, M, K),
             a dict of arrays by name, or a data frame with one column per candidate. If data frames
             name several outputs (y, the dict, or a candidate's result), they are matched by name.
@@ -204,7 +207,8 @@ class _LocalMA(BaseEstimator):
 
         Returns
         -------
-        self
+        LocalMARegressor or LocalMAClassifier
+            The fitted estimator itself.
         """
         with _restored_on_error(self):
             self._validate_params()
@@ -242,12 +246,15 @@ class _LocalMA(BaseEstimator):
 
         Parameters
         ----------
-        X : (n, p)
-        predictions : predictions of the candidates for X, if they are not to run here.
+        X : array or frame of shape (n, p)
+            The inputs.
+        predictions : array, dict or frame, optional
+            Predictions of the candidates for X, as in `fit`, if they need not run here.
 
         Returns
         -------
-        prediction : (n,), or (n, K) with several outputs
+        array of shape (n,), or (n, K) with several outputs
+            The averages.
         """
         X = self._check_inputs(X)
         inputs = self.gate_features_.transform(X)
@@ -268,15 +275,19 @@ class _LocalMA(BaseEstimator):
 
         Parameters
         ----------
-        X : (n, p)
-        return_support : whether to also return the share of local weights in each row. It is one
-            within the labelled sample and falls to zero outside, where the weights are global.
+        X : array or frame of shape (n, p)
+            The inputs.
+        return_support : bool
+            Whether to also return the share of local weights in each row. It is one within the
+            labelled sample and falls to zero outside, where the weights are global.
 
         Returns
         -------
-        weights : (n, M), non-negative, each row summing to one; a data frame with the
-            candidates' names as columns under ``set_output(transform="pandas")`` or "polars".
-        support : (n,), only with `return_support`
+        weights : array of shape (n, M)
+            Non-negative, each row summing to one. With ``set_output(transform="pandas")`` or
+            "polars" it is a data frame, and its columns are named after the candidates.
+        support : array of shape (n,)
+            The share of local weights, only with `return_support`.
         """
         X = self._check_inputs(X)
         inputs = self.gate_features_.transform(X)
@@ -286,9 +297,23 @@ class _LocalMA(BaseEstimator):
         return weights
 
     def weight_band(self, X: Table, level: float = 0.9) -> tuple[Any, Any]:
-        """Band of the weights, from the gates of the folds and of the restarts: two (n, M).
+        """Band of the weights, from the gates of the folds and of the restarts.
 
         Only with gate="auto". Containers are those of `predict_weights`.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs.
+        level : float
+            Share of these gates whose weights lie within the band.
+
+        Returns
+        -------
+        low : array of shape (n, M)
+            Lower ends.
+        high : array of shape (n, M)
+            Upper ends.
         """
         X = self._check_inputs(X)
         low, high = self._evidence().weight_band(self.gate_features_.transform(X), level)
@@ -313,10 +338,20 @@ class _LocalMA(BaseEstimator):
         return " ".join([*(caution.sentence for caution in self.cautions_), verdict])
 
     def candidate_predictions(self, X: Table, *, rows: Sequence[int] | None = None) -> Any:
-        """Predictions of the candidates: (n, M), or (n, M, K) with several outputs or classes.
+        """Run the candidates.
 
-        The classes of a classifier are in the order of `classes_`. If X is a part of your rows,
-        pass rows : (n,), the numbers of these rows in errors. By default they count from zero.
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs.
+        rows : sequence of int, optional
+            The numbers of these rows in errors, if X is a part of your rows. By default they count
+            from zero.
+
+        Returns
+        -------
+        array of shape (n, M), or (n, M, K) with several outputs or classes
+            Their predictions. Classes are in the order of `classes_`.
         """
         X = self._check_inputs(X)
         P = self._run_candidates(X, rows=rows)
@@ -325,7 +360,18 @@ class _LocalMA(BaseEstimator):
         return P
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose the container of `predict_weights`: "default", "pandas" or "polars"."""
+        """Choose the container of `predict_weights`.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"}, optional
+            The container. None changes nothing.
+
+        Returns
+        -------
+        LocalMARegressor or LocalMAClassifier
+            The estimator itself.
+        """
         if transform is not None:
             if transform not in CONTAINERS:
                 raise unknown_name("output container", transform, CONTAINERS)
@@ -335,7 +381,12 @@ class _LocalMA(BaseEstimator):
     def save(self, path: str | PathLike[str], *, probes: bool = True) -> None:
         """Write the fitted model to one file, without pickle; `localma.load` reads it.
 
-        probes : whether to save the candidates' predictions for 16 made-up inputs, by which `load`
+        Parameters
+        ----------
+        path : str or path
+            The file.
+        probes : bool
+            Whether to save the candidates' predictions for 16 made-up inputs, by which `load`
             recognises the candidates.
         """
         from localma.model_file import save
@@ -643,23 +694,35 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         means shuffled folds. Use a splitter of scikit-learn to respect groups or time. None means
         five folds. From 20,000 rows on (and 50 groups, if you pass `groups`), gate="auto" uses
         only one of them.
-    random_state : int, RandomState or None
+    random_state : int, RandomState instance or None, default=None
+        Seed of folds and of training.
 
     Attributes
     ----------
-    gate_ : the fitted gate
-    pool_ : the candidates; None if only predictions were passed
-    global_weights_ : (M,) the best constant weights
-    candidate_names_ : tuple of M names
-    n_outputs_ : K, the number of outputs
-    output_names_ : tuple of K names, in the order of `predict`, if data frames name the outputs (y,
-        or else the first predictions); None if they have no names
-    mean_weights_ : (M,) mean weights over the sample (at most 2,000 rows); None after `load`
-    constant_prediction_ : (K,) the best constant prediction of the sample: the mean, median or
-        quantile of each output, as the loss elicits; None if the loss allows no constant
-    cautions_ : tuple of Caution, reasons to doubt this fit; `fit` warns of them
-    locality_gain_, path_, verdict_ : with gate="auto", the gain of local weights, the path of gates
-        that was judged, and the verdict in one sentence, after the cautions
+    gate_ : Gate
+        The fitted gate.
+    pool_ : Pool or None
+        The candidates; None if only predictions were passed.
+    global_weights_ : array of shape (M,)
+        The best constant weights.
+    mean_weights_ : array of shape (M,) or None
+        Mean weights over the sample (at most 2,000 rows); None in a loaded model.
+    candidate_names_ : tuple of M str
+        Names of the candidates.
+    n_outputs_ : int
+        The number K of outputs.
+    output_names_ : tuple of K str, or None
+        Names of the outputs in the order of `predict`, if data frames name them (y, or else the
+        first predictions).
+    constant_prediction_ : array of shape (K,) or None
+        The best constant prediction of the sample: the mean, median or quantile of each output, as
+        the loss elicits; None if the loss allows no constant.
+    cautions_ : tuple of Caution
+        Reasons to doubt this fit; `fit` warns of them.
+    n_features_in_ : int
+        Number of columns of X, if X is a table.
+    feature_names_in_ : array of str
+        Names of the columns, if X is a data frame.
 
     Examples
     --------
@@ -680,7 +743,24 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         sample_weight: ArrayLike | None = None,
         predictions: Predictions | None = None,
     ) -> float:
-        """Coefficient of determination R^2 of the prediction; arguments as in `predict`."""
+        """Coefficient of determination R^2 of the prediction.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs.
+        y : array of shape (n,) or (n, K)
+            The targets.
+        sample_weight : array of shape (n,), optional
+            Weights of the rows.
+        predictions : array, dict or frame, optional
+            Predictions of the candidates for X, as in `fit`, if they need not run here.
+
+        Returns
+        -------
+        float
+            One for a perfect prediction.
+        """
         y = self._outputs().arranged(without_mask(y, "y"), "y")
         weight = without_mask(sample_weight, "sample_weight")
         return float(r2_score(y, self.predict(X, predictions), sample_weight=weight))
@@ -720,13 +800,23 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
     loss : str or Loss, default="cross_entropy"
         "cross_entropy" needs only the probability of the observed class; any other loss acts
         on all K probabilities against the indicator of the class ("brier").
-    gate, gate_features, cv, random_state : as in `LocalMARegressor`
+    gate : str or Gate, default="auto"
+        The source of the weights, as in `LocalMARegressor`.
+    gate_features : list of columns, transformer or function of X, optional
+        The inputs of the gate. By default all columns that do not hold predictions.
+    cv : int or splitter, optional
+        Folds, as in `LocalMARegressor`. An integer means folds that are stratified by class.
+    random_state : int, RandomState instance or None, default=None
+        Seed of folds and of training.
 
     Attributes
     ----------
-    classes_ : (K,) sorted union of the classes that the candidates know
-    constant_prediction_ : (K,) shares of the classes in the sample
-    gate_, pool_, global_weights_, candidate_names_, cautions_ : as in `LocalMARegressor`
+    classes_ : array of shape (K,)
+        Sorted union of the classes that the candidates know.
+    constant_prediction_ : array of shape (K,)
+        Shares of the classes in the sample.
+    gate_, pool_, global_weights_, mean_weights_, candidate_names_, cautions_
+        As in `LocalMARegressor`. So are `n_features_in_` and `feature_names_in_`.
 
     Examples
     --------
@@ -762,12 +852,38 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         )
 
     def predict_proba(self, X: Table, predictions: Predictions | None = None) -> Array:
-        """Probabilities of the classes, in the order of `classes_`: (n, K)."""
+        """Average the candidates' probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs.
+        predictions : array, dict or frame, optional
+            Predictions of the candidates for X, as in `fit`, if they need not run here.
+
+        Returns
+        -------
+        array of shape (n, K)
+            Probabilities in the order of `classes_`.
+        """
         probabilities = np.clip(super().predict(X, predictions), 0.0, None)
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def predict(self, X: Table, predictions: Predictions | None = None) -> Labels:  # type: ignore[override]
-        """Most probable class of each row: (n,)."""
+        """Most probable class of each row.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs.
+        predictions : array, dict or frame, optional
+            Predictions of the candidates for X, as in `fit`, if they need not run here.
+
+        Returns
+        -------
+        array of shape (n,)
+            Labels of `classes_`.
+        """
         labels = np.argmax(self.predict_proba(X, predictions), axis=1)
         return np.asarray(self.classes_[labels])
 
@@ -778,7 +894,24 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         sample_weight: ArrayLike | None = None,
         predictions: Predictions | None = None,
     ) -> float:
-        """Mean accuracy of the predicted classes; arguments as in `predict`."""
+        """Mean accuracy of the predicted classes.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs.
+        y : array of shape (n,)
+            The labels.
+        sample_weight : array of shape (n,), optional
+            Weights of the rows.
+        predictions : array, dict or frame, optional
+            Predictions of the candidates for X, as in `fit`, if they need not run here.
+
+        Returns
+        -------
+        float
+            Share of the rows whose class is predicted.
+        """
         y, weight = without_mask(y, "y"), without_mask(sample_weight, "sample_weight")
         return float(accuracy_score(y, self.predict(X, predictions), sample_weight=weight))
 
