@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from functools import partial
 
 from sklearn.utils._param_validation import InvalidParameterError as _SklearnParameterError
 
@@ -105,15 +106,8 @@ class CandidateError(LocalMAError, ValueError):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Pickling loses keyword-only arguments, for example in a worker process.
-        return _candidate_error, (str(self), self.candidate, self.rows, self.plain)
-
-
-def _candidate_error(
-    message: str, candidate: str, rows: tuple[int, ...], plain: str
-) -> CandidateError:
-    error = CandidateError(message, candidate=candidate, rows=rows)
-    error.plain = plain
-    return error
+        remake = partial(type(self), candidate=self.candidate)
+        return remake, (str(self),), vars(self)
 
 
 class ChangedCandidateError(LocalMAError, ValueError):

@@ -43,7 +43,7 @@ from localma.candidates.outputs import (
 )
 from localma.candidates.pool import Models, Predictions, check_same_index, with_named_classes
 from localma.checks.cautions import Caution, warn
-from localma.checks.fit import find_cautions, outside_sample
+from localma.checks.fit import checked_rows, find_cautions, outside_sample
 from localma.checks.losses import check_sample
 from localma.checks.training_rows import SampleLosses, find_trained_on_sample
 from localma.equations import local_average
@@ -98,10 +98,6 @@ REMEDIES = {
     "random_state": "Pass an integer from 0 on, or None.",
 }
 """What to do about a parameter of the wrong type or value."""
-
-AVERAGED_ROWS = 2_000
-AVERAGED_OBJECTS = 200
-"""Rows of a table, or texts and images, over which the weights of the sample are averaged."""
 
 MOST_LISTED = 20
 """Candidates in the HTML representation; it only counts the remaining ones."""
@@ -546,8 +542,11 @@ class _LocalMA(BaseEstimator):
                 outputs=outputs,
             )
             return P, weight
-        if sample.predictions is not None:
-            _refuse_own_models(pool)
+        if sample.predictions is not None and sample.has_own_models:
+            raise InvalidInputError(
+                "A CrossFitted candidate makes its own predictions of the sample; predictions= "
+                "would replace them. Leave predictions= out, or pass only fitted candidates."
+            )
         pool.check_labels(y)
         self.pool_, out_of_fold, covered = pool.fit(
             sample.X,
@@ -958,9 +957,7 @@ def _restored_on_error(model: BaseEstimator) -> Iterator[None]:
 
 def _average_weights(gate: Gate, data: Labelled) -> Array:
     """Mean weight of each candidate over rows of the sample: (M,)."""
-    is_numeric = isinstance(data.X, np.ndarray) and data.X.ndim == 2
-    limit = AVERAGED_ROWS if is_numeric else AVERAGED_OBJECTS
-    rows = evenly_spaced(np.flatnonzero(data.sample_weight > 0), limit)
+    rows = checked_rows(data)
     weights = gate.predict_weights(take_rows(data.X, rows))
     return np.average(weights, axis=0, weights=data.sample_weight[rows])
 
@@ -1017,12 +1014,4 @@ def _refuse_labels(y: Output) -> None:
         raise InvalidInputError(
             f"LocalMARegressor needs a target of numbers; received labels such as {str(label)!r}. "
             "Use LocalMAClassifier, or turn y into numbers."
-        )
-
-
-def _refuse_own_models(pool: Pool) -> None:
-    if pool.has_own_models:
-        raise InvalidInputError(
-            "A CrossFitted candidate makes its own predictions of the sample; predictions= would "
-            "replace them. Leave predictions= out, or pass only fitted candidates."
         )
