@@ -59,8 +59,7 @@ def _at_import(statements: Iterable[ast.stmt]) -> Iterator[ast.AST]:
             continue
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
             yield from _at_import(statement.orelse)
-            continue
-        if isinstance(statement, ast.ClassDef | ast.If | ast.Try | ast.With):
+        elif isinstance(statement, ast.ClassDef | ast.If | ast.Try | ast.With):
             yield from _at_import(statement.body)
         else:
             yield from ast.walk(statement)

@@ -91,9 +91,7 @@ def auto_weights(gate: ShrunkGate, X: Array, of_member: Callable[[Any], Array]) 
     for share, member in zip(gate.answer_.shares, gate.answer_.gates, strict=True):
         weights += share * of_member(member)
     fading = gate._fading()
-    if fading is not None:
-        weights = fading(weights, X)
-    return np.asarray(weights)
+    return weights if fading is None else np.asarray(fading(weights, X))
 
 
 def forward(network: Network, theta: Float64, X: Float64) -> list[Float64]:
