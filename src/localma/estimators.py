@@ -413,12 +413,18 @@ class _LocalMA(BaseEstimator):
         """The candidates with their weights, and the verdict; empty before the fit."""
         if not hasattr(self, "gate_"):
             return ""
-        caption, weights = "Mean weight", self.mean_weights_
+        caption, weights, names = "Mean weight", self.mean_weights_, self.candidate_names_
         if weights is None:  # a loaded model
             caption, weights = "Global weight", self.global_weights_
-        verdict = " ".join(caution.sentence for caution in self.cautions_)
-        return _weights_html(
-            caption, self.candidate_names_, weights, getattr(self, "verdict_", verdict)
+        largest = np.argsort(-weights, kind="stable")[:MOST_LISTED]
+        rows = [f"<td>{escape(names[m])}</td><td>{weights[m]:.3f}</td>" for m in largest]
+        if len(names) > MOST_LISTED:
+            rows.append(f"<td>and {len(names) - MOST_LISTED} more</td><td></td>")
+        cautions = " ".join(caution.sentence for caution in self.cautions_)
+        return (
+            f'<div class="localma-fit"><table><tr><th>Candidate</th><th>{caption}</th></tr>'
+            f"<tr>{'</tr><tr>'.join(rows)}</tr></table>"
+            f"<p>{escape(getattr(self, 'verdict_', cautions))}</p></div>"
         )
 
     # Hooks of the two tasks.
@@ -960,22 +966,6 @@ def _average_weights(gate: Gate, data: Labelled) -> Array:
     rows = checked_rows(data)
     weights = gate.predict_weights(take_rows(data.X, rows))
     return np.average(weights, axis=0, weights=data.sample_weight[rows])
-
-
-def _weights_html(caption: str, names: Sequence[str], weights: Array, verdict: str) -> str:
-    """A table of the candidates, those with the largest weights first, and a sentence below."""
-    largest = np.argsort(-weights, kind="stable")[:MOST_LISTED]
-    rows = "".join(
-        f'<tr><td style="text-align: left">{escape(names[m])}</td><td>{weights[m]:.3f}</td></tr>'
-        for m in largest
-    )
-    if len(names) > len(largest):
-        rows += f'<tr><td colspan="2">and {len(names) - len(largest)} more</td></tr>'
-    return (
-        '<div class="localma-fit"><table><thead><tr><th style="text-align: left">Candidate</th>'
-        f"<th>{caption}</th></tr></thead><tbody>{rows}</tbody></table>"
-        f"<p>{escape(verdict)}</p></div>"
-    )
 
 
 def _check_rows(n_inputs: int, n_targets: int) -> None:

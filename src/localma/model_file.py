@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -192,11 +192,14 @@ def load(
         model.gate_features_, model.gate_features = features, features.spec
         features.raw, features.needed = model.gate_.raw_inputs, model.gate_.needs_inputs
         _restore_pool(model, description, candidates, how)
-        recorded = _restore_probes(file, model.candidate_names_)
-        model.probes_ = None if recorded is None else recorded.probes
-        if probes and recorded is not None and model.pool_ is not None:
-            names = _without_checksum(description["candidates"], candidates or {})
-            check_candidates(recorded, model.pool_, names)
+        model.probes_ = None
+        if description["probes"] is not None:
+            arrays = arrays_below(file.arrays, "probes.")
+            recorded = Recorded.from_recipe(description["probes"], arrays, model.candidate_names_)
+            model.probes_ = recorded.probes
+            if probes and model.pool_ is not None:
+                names = _without_checksum(description["candidates"], candidates or {})
+                check_candidates(recorded, model.pool_, names)
         return model
     except (LocalMAError, OSError) as error:
         _shorten(error)
@@ -590,14 +593,6 @@ def _check_classes(classes: AnyArray, pool: Pool) -> None:
             f"The candidates must know the classes that the model was fitted with, "
             f"{shown(classes.tolist())}; together these know {shown(received)}."
         )
-
-
-def _restore_probes(file: ArrayFile, names: Sequence[str]) -> Recorded | None:
-    """The candidates' predictions for made-up inputs when the model was saved."""
-    recipe = file.description["probes"]
-    if recipe is None:
-        return None
-    return Recorded.from_recipe(recipe, arrays_below(file.arrays, "probes."), names)
 
 
 def _without_checksum(entries: list[Json], attached: Models) -> list[str]:
