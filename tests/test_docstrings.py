@@ -64,7 +64,7 @@ def with_methods(name: str) -> Iterator[str]:
     if not inspect.isclass(kind):
         return
     for parent in kind.__mro__:
-        # Public parents have entries of their own; scikit-learn writes the methods *_request.
+        # A public parent is on the page itself. scikit-learn writes the methods *_request.
         if parent is kind or (parent.__name__[0] == "_" and "localma" in parent.__module__):
             for member, value in vars(parent).items():
                 described = callable(value) or isinstance(
