@@ -155,6 +155,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         How each column is encoded.
     left_out_ : dict of str -> str
         Columns that are not used, and why.
+    n_features_in_ : int
+        Number of columns of the frame.
+    feature_names_in_ : array of str
+        Names of these columns; in a loaded model, of the columns that it was asked to use.
 
     Examples
     --------
@@ -186,6 +190,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             The encoder itself.
         """
         frame = _frame(X)
+        self._set_inputs(frame.columns)
         self.left_out_: dict[str, str] = {}
         self.columns_: list[EncodedColumn] = []
         for name in _column_list(self.features, frame):
@@ -195,6 +200,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             else:
                 self.columns_.append(column)
         return self
+
+    def _set_inputs(self, names: Sequence[str]) -> None:
+        """Set the attributes that scikit-learn reads."""
+        self.feature_names_in_ = np.array(names, dtype=object)
+        self.n_features_in_ = len(names)
 
     def transform(self, X: IntoDataFrame) -> Array:
         """Encode a data frame.
@@ -330,6 +340,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             raise _unknown_form(recipe)
         restored = [_restored(column) for column in columns]
         encoder = cls([*(column.name for column in restored), *left_out])  # for a refit
+        encoder._set_inputs(encoder.features or ())
         encoder.columns_ = restored
         encoder.left_out_ = {name: str(reason)[:200] for name, reason in left_out.items()}
         if len(set(encoder.features or ())) < len(restored) + len(left_out):
