@@ -26,11 +26,11 @@ from typer.testing import CliRunner  # noqa: E402
 from localma import Column, LocalMAClassifier, LocalMARegressor, load  # noqa: E402
 from localma.cli import app  # noqa: E402
 from localma.errors import InvalidInputError  # noqa: E402
+from localma.formatting import printable  # noqa: E402
 from localma.imports import import_object, modules_beside  # noqa: E402
 from localma.tables import files  # noqa: E402
 from localma.tables.files import read_table, writing  # noqa: E402
 from localma.tables.sniffing import named_format  # noqa: E402
-from localma.wording import printable  # noqa: E402
 
 
 def make_table(n, seed=0):

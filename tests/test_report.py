@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localma.errors import InvalidInputError, MissingDependencyError
+from localma.formatting import fixed, number, percent
 from localma.inspection import Summary
 from localma.inspection.display import COLOURS
 from localma.report import render, write
@@ -30,7 +31,6 @@ from localma.report.charts import (
     ticks,
 )
 from localma.report.page import MOST_CANDIDATES, _environment, safe_json
-from localma.wording import fixed, number, percent
 from tests.report_summaries import CASES, HOSTILE, fifty, five_classes, hostile, split, two_classes
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.

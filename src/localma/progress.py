@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from localma._optional import optional
 from localma.errors import InvalidInputError
-from localma.wording import printable
+from localma.formatting import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -15,6 +15,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from localma import Column, LocalMAClassifier, LocalMARegressor, as_candidate
 from localma.errors import InvalidInputError
+from localma.formatting import resolved
 from localma.inspection import compare, evaluate, explain, observe, summarize
 from localma.inspection.control import constant_predictions
 from localma.inspection.effects import choose_features, weight_effects
@@ -34,7 +35,6 @@ from localma.inspection.weight_map import weight_map
 from localma.losses import tweedie
 from localma.tables.encoder import GateFeatures
 from localma.tables.frames import dense
-from localma.wording import resolved
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")

@@ -17,9 +17,9 @@ from typer.models import OptionInfo
 
 from localma.cli.terminal import OPTIONS, plain_message, show_warning
 from localma.errors import InvalidInputError, LocalMAError, LocalMAWarning
+from localma.formatting import printable
 from localma.tables.roles import RoleError
 from localma.tables.sniffing import STANDARD, TextOptions, named_format
-from localma.wording import printable
 
 TASK_HINTS = {"Set the task to": "Add --task", "set the task to": "add --task"}
 SEPARATORS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}

@@ -17,11 +17,11 @@ from localma.cli.app import (
 )
 from localma.cli.tables import note_support, read_rows
 from localma.cli.terminal import naming_rows, print_json, say, share, show_table
+from localma.formatting import readable
 from localma.inspection import Explanation
 from localma.inspection.display import Output
 from localma.inspection.explanation import CandidateShare
 from localma.tables.files import TableReader
-from localma.wording import readable
 
 MAX_CLASSES = 5
 """With more classes, only the probability of the predicted class is printed."""

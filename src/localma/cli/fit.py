@@ -35,6 +35,7 @@ from localma.cli.tables import check_unique, labelled_rows, split_names
 from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
 from localma.folds import DEFAULT_FOLDS
+from localma.formatting import count
 from localma.inspection.display import Label, plain
 from localma.losses import Loss, get_loss
 from localma.model_file import Model, save
@@ -51,7 +52,6 @@ from localma.tables.roles import (
 )
 from localma.tables.sniffing import TableFileError
 from localma.tables.times import later_folds, time_order
-from localma.wording import count
 
 MAX_CLASSES = 5
 """Classes that are printed."""

@@ -16,10 +16,10 @@ from localma.candidates.base import recipe_type_of
 from localma.cli.app import AsJson, ModelFile, Seed, WrongCallError, option
 from localma.cli.terminal import print_json, say, show_table
 from localma.errors import FileFormatError
+from localma.formatting import printable
 from localma.model_file import inspect as read_description
 from localma.storage.array_file import ArrayFile
 from localma.storage.cache import cache_info, clean_cache, default_folder
-from localma.wording import printable
 
 MAX_NAMES = 20
 """Names that are printed in full; the remaining ones are counted."""

@@ -22,10 +22,10 @@ from rich.text import Text
 from localma._types import Json, Rows
 from localma.checks.cautions import Caution
 from localma.errors import CandidateError, InvalidInputError, LocalMAError
+from localma.formatting import decimals_for, fixed, printable, with_error
 from localma.inspection.observed import Measured
 from localma.tables.files import TableReader
 from localma.tables.sniffing import TableFileError
-from localma.wording import decimals_for, fixed, printable, with_error
 
 BEYOND_ASCII = re.compile(r"[^\x00-\x7e]")
 ASCII_SPELLINGS = {"±": "+/-", "−": "-", "–": "-", "²": "^2", "≤": "<=", "≥": ">=", "…": "..."}

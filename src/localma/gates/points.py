@@ -16,11 +16,11 @@ from localma.equations import row_losses
 from localma.errors import FileFormatError
 from localma.evidence import LocalityGain, Rule, fold_overlap, once_a_row
 from localma.folds import Fold
+from localma.formatting import readable
 from localma.gates.base import Arrays, Gate, Saved, numbered_arrays, read_state
 from localma.gates.fused.networks import Stack
 from localma.gates.labelled import Inputs, Labelled
 from localma.gates.mlp import MLPGate, stacked
-from localma.wording import readable
 
 JUDGING_ROWS = 100_000
 """At most this many rows judge: enough for risks that differ by a hundred-thousandth."""

@@ -16,12 +16,12 @@ from localma.checks.training_rows import Gap, SampleLosses, caution_of_gaps, fin
 from localma.equations import global_average, row_losses
 from localma.errors import InvalidInputError
 from localma.evidence import BaselineGap, baseline_gap, negligible
+from localma.formatting import decimals_of, fixed, mean_loss, readable
 from localma.inspection import display
 from localma.inspection.control import Control, NoControlError, fit_control
 from localma.inspection.display import Columns, Display, Label, Record
 from localma.inspection.observed import Difference, Measured, Model, Observed, Predictions, observe
 from localma.losses import cross_entropy
-from localma.wording import decimals_of, fixed, mean_loss, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,7 +21,7 @@ import numpy as np
 from localma._optional import optional
 from localma._types import Float64, Json
 from localma.errors import InvalidInputError
-from localma.wording import number, printable, short
+from localma.formatting import number, printable, short
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

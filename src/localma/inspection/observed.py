@@ -23,10 +23,10 @@ from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.evidence import Baseline, mean_and_error
 from localma.folds import count_groups, number_groups
+from localma.formatting import decimals_for, with_error
 from localma.inspection.display import Record
 from localma.inspection.features import Feature, read_features
 from localma.tables.frames import n_rows, take_rows, unmasked, without_mask
-from localma.wording import decimals_for, with_error
 
 Predictions = ArrayLike | Mapping[str, ArrayLike] | None
 """The candidates' predictions, by name or in the order of the pool; None to run the candidates."""

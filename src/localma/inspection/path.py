@@ -10,9 +10,9 @@ import numpy as np
 
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
+from localma.formatting import percent
 from localma.gates import ShrunkGate
 from localma.inspection.display import Columns, Display, Record
-from localma.wording import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike
 
 from localma._types import Rows
 from localma.errors import InvalidInputError
+from localma.formatting import mean_loss
 from localma.inspection import display
 from localma.inspection.comparison import Kind, Method, make_methods
 from localma.inspection.display import Columns, Display, Record
 from localma.inspection.observed import Measured, Model, Observed, Predictions, observe
 from localma.inspection.regions import Regions, find_regions
-from localma.wording import mean_loss
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

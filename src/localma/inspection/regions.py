@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike
 from sklearn.tree import DecisionTreeRegressor
 
 from localma._types import Array, RowMask, Rows
+from localma.formatting import percent
 from localma.inspection import display
 from localma.inspection.display import Columns, Display, Record
 from localma.inspection.features import MISSING, Feature
 from localma.inspection.importance import features_in_use
 from localma.inspection.observed import Model, Observed, observe
-from localma.wording import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike
 
 from localma._types import Array
 from localma.errors import InvalidInputError
+from localma.formatting import fixed, percent
 from localma.inspection import display
 from localma.inspection.comparison import mean_square, name_of_model
 from localma.inspection.display import Columns, Display, Label, Record
 from localma.inspection.observed import Model, Observed, Predictions, observe
-from localma.wording import fixed, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,6 +13,7 @@ from scipy.special import xlogy
 from localma._types import Array, Json
 from localma.checks.cautions import Caution
 from localma.errors import InvalidInputError
+from localma.formatting import percent, readable
 from localma.inspection.comparison import ComparisonDisplay, compare
 from localma.inspection.display import Columns, Label, Output, Record
 from localma.inspection.effects import WeightEffectDisplay, choose_features, weight_effects
@@ -24,7 +25,6 @@ from localma.inspection.region_errors import ErrorByRegionDisplay, region_errors
 from localma.inspection.regions import Regions, RegionsDisplay, describe_regions, find_regions
 from localma.inspection.reliability import ReliabilityDisplay, reliability
 from localma.inspection.weight_map import WeightMapDisplay, weight_map
-from localma.wording import percent, readable
 
 SCHEMA = 1
 EFFECTS = 8

@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike
 from localma._optional import optional
 from localma._types import Float64
 from localma.errors import unknown_name
+from localma.formatting import number, short
 from localma.inspection import display
 from localma.inspection.display import Columns, Display
 from localma.inspection.effects import choose_features
 from localma.inspection.features import Bins, Feature, Kind, make_bins
 from localma.inspection.observed import Model, Observed, observe
-from localma.wording import number, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

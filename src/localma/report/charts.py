@@ -13,6 +13,7 @@ from datetime import date, timedelta
 from math import ceil, floor, log10
 from typing import TypeAlias
 
+from localma.formatting import fixed, number, tick_label
 from localma.inspection.comparison import Entry
 from localma.inspection.display import COLOURS
 from localma.inspection.effects import WeightEffect
@@ -21,7 +22,6 @@ from localma.inspection.region_errors import EntryName
 from localma.inspection.regions import RegionsDisplay
 from localma.inspection.summary import SampledRows, Summary
 from localma.inspection.weight_map import WeightMapDisplay
-from localma.wording import fixed, number, tick_label
 
 Named: TypeAlias = WeightEffect | WeightMapDisplay | RegionsDisplay | SampledRows
 """A part of the summary that names the most trusted candidates."""

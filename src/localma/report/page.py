@@ -21,15 +21,7 @@ import numpy as np
 
 from localma._optional import optional
 from localma._types import Json
-from localma.inspection.comparison import ComparisonDisplay, ConstantEntry, Entry
-from localma.inspection.display import Output, plain
-from localma.inspection.observed import Measured
-from localma.inspection.path import CONSTANT_NAMES, LocalityGainRecord
-from localma.inspection.summary import SampledRows, Summary
-from localma.report import charts
-from localma.report.charts import Styles, palette
-from localma.storage.whole_files import write_whole
-from localma.wording import (
+from localma.formatting import (
     count,
     decimals_for,
     fixed,
@@ -39,6 +31,14 @@ from localma.wording import (
     short,
     with_error,
 )
+from localma.inspection.comparison import ComparisonDisplay, ConstantEntry, Entry
+from localma.inspection.display import Output, plain
+from localma.inspection.observed import Measured
+from localma.inspection.path import CONSTANT_NAMES, LocalityGainRecord
+from localma.inspection.summary import SampledRows, Summary
+from localma.report import charts
+from localma.report.charts import Styles, palette
+from localma.storage.whole_files import write_whole
 
 TITLE = "Who is trusted where"
 FOLDER = Path(__file__).parent
