@@ -1799,7 +1799,7 @@ def test_terminals_that_lack_signs(folder, tmp_path, settings):
 
 
 def test_the_control_the_model_and_their_difference_add_up(inside, monkeypatch):
-    monkeypatch.setattr("localma.inspection.control.CONTROL_ROWS", 60)
+    monkeypatch.setattr("localma.inspection.comparison.CONTROL_ROWS", 60)
     told = json.loads(call("evaluate", "rent.localma", "test.csv", "--json").stdout)
     by_kind = {entry["kind"]: entry for entry in told["entries"]}
     control, model = by_kind["control"], by_kind["local"]

@@ -17,8 +17,8 @@ from localma import Column, LocalMAClassifier, LocalMARegressor, as_candidate
 from localma.errors import InvalidInputError
 from localma.formatting import resolved
 from localma.inspection import compare, evaluate, explain, observe, summarize
-from localma.inspection.control import constant_predictions
-from localma.inspection.effects import choose_features, weight_effects
+from localma.inspection.comparison import constant_predictions
+from localma.inspection.effects import choose_features, weight_effects, weight_map
 from localma.inspection.features import (
     Feature,
     make_bins,
@@ -31,7 +31,6 @@ from localma.inspection.region_errors import region_errors
 from localma.inspection.regions import Condition, describe_regions, find_regions, shortest_cut
 from localma.inspection.reliability import reliability
 from localma.inspection.summary import disagreement, spread, support
-from localma.inspection.weight_map import weight_map
 from localma.losses import tweedie
 from localma.tables.encoder import GateFeatures
 from localma.tables.frames import dense

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localma.inspection.comparison import ComparisonDisplay, compare, evaluate
-from localma.inspection.effects import WeightEffectDisplay
+from localma.inspection.effects import WeightEffectDisplay, WeightMapDisplay
 from localma.inspection.explanation import Explanation, explain
 from localma.inspection.importance import ImportanceDisplay
 from localma.inspection.observed import Observed, observe
@@ -12,7 +12,6 @@ from localma.inspection.region_errors import ErrorByRegionDisplay
 from localma.inspection.regions import RegionsDisplay
 from localma.inspection.reliability import ReliabilityDisplay
 from localma.inspection.summary import Summary, summarize
-from localma.inspection.weight_map import WeightMapDisplay
 
 __all__ = [
     "ComparisonDisplay",

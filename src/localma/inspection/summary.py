@@ -16,7 +16,13 @@ from localma.errors import InvalidInputError
 from localma.formatting import percent, readable
 from localma.inspection.comparison import ComparisonDisplay, compare
 from localma.inspection.display import Columns, Label, Output, Record
-from localma.inspection.effects import WeightEffectDisplay, choose_features, weight_effects
+from localma.inspection.effects import (
+    WeightEffectDisplay,
+    WeightMapDisplay,
+    choose_features,
+    weight_effects,
+    weight_map,
+)
 from localma.inspection.features import Feature, Kind
 from localma.inspection.importance import ImportanceDisplay, importance
 from localma.inspection.observed import MOST_ROWS, Model, Observed, Predictions, observe
@@ -24,7 +30,6 @@ from localma.inspection.path import LocalityPathDisplay, locality_path
 from localma.inspection.region_errors import ErrorByRegionDisplay, region_errors
 from localma.inspection.regions import Regions, RegionsDisplay, describe_regions, find_regions
 from localma.inspection.reliability import ReliabilityDisplay, reliability
-from localma.inspection.weight_map import WeightMapDisplay, weight_map
 
 SCHEMA = 1
 EFFECTS = 8

@@ -16,12 +16,11 @@ from typing import TypeAlias
 from localma.formatting import fixed, number, tick_label
 from localma.inspection.comparison import Entry
 from localma.inspection.display import COLOURS
-from localma.inspection.effects import WeightEffect
+from localma.inspection.effects import WeightEffect, WeightMapDisplay
 from localma.inspection.path import LocalityPathDisplay, PathPoint
 from localma.inspection.region_errors import EntryName
 from localma.inspection.regions import RegionsDisplay
 from localma.inspection.summary import SampledRows, Summary
-from localma.inspection.weight_map import WeightMapDisplay
 
 Named: TypeAlias = WeightEffect | WeightMapDisplay | RegionsDisplay | SampledRows
 """A part of the summary that names the most trusted candidates."""
