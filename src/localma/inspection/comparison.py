@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -264,7 +264,7 @@ class ComparisonDisplay(Display):
         hidden = {id(entry) for entry in candidates[n_candidates:]}
         return [entry for entry in ordered if id(entry) not in hidden]
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per entry: its loss, the difference to the best, and the metrics."""
         table: Columns = {
             "name": [entry.name for entry in self.entries],
@@ -277,11 +277,11 @@ class ComparisonDisplay(Display):
             table[name] = [entry.metrics[name].value for entry in self.entries]
         return table
 
-    def notes(self) -> list[str]:
+    def _notes(self) -> list[str]:
         """Return the result in words, then the control."""
         return [self.sentence, self.control.sentence]
 
-    def plot(self, *, ax: Axes | None = None) -> Self:
+    def _draw(self, ax: Axes | None) -> None:
         """Draw the losses, best first, with at most fifteen candidates."""
         entries = self.ranked(MOST_DRAWN)
         ax = self._start_plot(ax, 6.8, 1.3 + 0.3 * len(entries))
@@ -307,7 +307,6 @@ class ComparisonDisplay(Display):
         if len(entries) < len(self.entries):
             title += f" {len(self.entries) - len(entries)} worse candidates are not shown."
         self._set_title(title)
-        return self
 
 
 def evaluate(

@@ -55,7 +55,7 @@ class WeightEffect(Record):
         """Bins with a position on a line: neither categories nor missing values."""
         return [b for b, centre in enumerate(self.centres or []) if centre is not None]
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per bin."""
         table: Columns = {self.feature: [*self.labels], "rows": [*self.counts]}
         return table | {n: [*w] for n, w in zip(self.candidates, self.weights, strict=True)}
@@ -98,7 +98,7 @@ class WeightEffectDisplay(ListDisplay[WeightEffect]):
         rows = observe(model, X, sample_weight=sample_weight).sample(random_state=random_state)
         return weight_effects(rows, choose_features(rows, features, 4)).plot(ax=ax)
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per feature and bin."""
         bins = [(effect, b) for effect in self.effects for b in range(len(effect.labels))]
         table: Columns = {
@@ -306,7 +306,7 @@ class WeightMapDisplay(Display):
             candidate=candidate, ax=ax
         )
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per cell that has rows."""
         cells = [
             (j, i)

@@ -64,7 +64,7 @@ class Explanation(Record):
     candidates: list[CandidateShare]
     sentence: str
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per candidate."""
         return {
             "candidate": [share.name for share in self.candidates],
@@ -74,7 +74,7 @@ class Explanation(Record):
             "contribution": [share.contribution for share in self.candidates],
         }
 
-    def notes(self) -> list[str]:
+    def _notes(self) -> list[str]:
         """Return the explanation in words."""
         return [sentence for sentence in (self.sentence, self.region) if sentence]
 

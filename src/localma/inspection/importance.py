@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -70,7 +70,7 @@ class ImportanceDisplay(ListDisplay[FeatureImportance]):
         """Names of the features, the most important one first."""
         return [row.feature for row in self.rows]
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per feature."""
         return {
             "feature": [row.feature for row in self.rows],
@@ -79,7 +79,7 @@ class ImportanceDisplay(ListDisplay[FeatureImportance]):
             "relative": [row.relative for row in self.rows],
         }
 
-    def plot(self, *, ax: Axes | None = None) -> Self:
+    def _draw(self, ax: Axes | None) -> None:
         """Draw the twenty most important features."""
         if not self.rows:
             raise display.nothing_to_draw()
@@ -99,7 +99,6 @@ class ImportanceDisplay(ListDisplay[FeatureImportance]):
         if len(rows) < len(self.rows):
             n_hidden = len(self.rows) - len(rows)
             ax.set_title(f"{n_hidden} less important features are not shown", fontsize="small")
-        return self
 
 
 def importance(observed: Observed, *, random_state: int = 0) -> ImportanceDisplay:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -106,17 +106,17 @@ class LocalityPathDisplay(Display):
         columns = (self.gate, self.shrinkage, self.risk, self.standard_error, self.weight)
         return [PathPoint(*values) for values in zip(*columns, strict=True)]
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per point of the path."""
         fields = PathPoint._fields
         table: Columns = {name: [getattr(point, name) for point in self.points] for name in fields}
         return table | {"shrinkage": [inf if k is None else k for k in self.shrinkage]}
 
-    def notes(self) -> list[str]:
+    def _notes(self) -> list[str]:
         """Return the verdict."""
         return [self.verdict]
 
-    def plot(self, *, ax: Axes | None = None) -> Self:
+    def _draw(self, ax: Axes | None) -> None:
         """Draw the path; the area of a marker is the weight of its point in the model."""
         ax = self._start_plot(ax, 6.4, 4.4)
         for name in dict.fromkeys(self.gate):
@@ -130,7 +130,6 @@ class LocalityPathDisplay(Display):
             ax.set_yscale("log")
         ax.set_title(self.verdict, fontsize=9, wrap=True)
         ax.legend(frameon=False)
-        return self
 
     def _draw_line(self, points: list[PathPoint]) -> None:
         name = points[0].gate

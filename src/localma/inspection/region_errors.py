@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -101,7 +101,7 @@ class ErrorByRegionDisplay(Display):
             raise display.nothing_to_draw()
         return region_errors(rows, find_regions(sample, random_state=random_state)).plot(ax=ax)
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per region and entry."""
         cells = [(region, e) for region in self.regions for e in range(len(self.entries))]
         return {
@@ -112,7 +112,7 @@ class ErrorByRegionDisplay(Display):
             "standard_error": [region.standard_error[e] for region, e in cells],
         }
 
-    def plot(self, *, ax: Axes | None = None) -> Self:
+    def _draw(self, ax: Axes | None) -> None:
         """Draw one group per region; mixtures are grey and black, candidates coloured."""
         height = max(0.7, 0.13 * len(self.entries))
         ax = self._start_plot(ax, 8.4, 1.8 + height * len(self.regions))
@@ -126,7 +126,6 @@ class ErrorByRegionDisplay(Display):
             ax.axhline(row - 0.5, color="0.85", linewidth=0.8, zorder=0)
         ax.set_xlabel(f"{mean_loss(self.loss)}, with two standard errors")
         self._draw_legend()
-        return self
 
     def _draw_entry(self, e: int) -> None:
         entry, n = self.entries[e], len(self.entries)

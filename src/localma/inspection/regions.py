@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -217,7 +217,7 @@ class RegionsDisplay(Display):
         regions = find_regions(sample, random_state=random_state)
         return describe_regions(sample, regions).plot(ax=ax)
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per region."""
         table: Columns = {
             "region": [region.where for region in self.regions],
@@ -229,11 +229,11 @@ class RegionsDisplay(Display):
             table[name] = [region.weights[c] for region in self.regions]
         return table
 
-    def notes(self) -> list[str]:
+    def _notes(self) -> list[str]:
         """Return how well the regions describe the weights."""
         return [self.sentence]
 
-    def plot(self, *, ax: Axes | None = None) -> Self:
+    def _draw(self, ax: Axes | None) -> None:
         """Draw one bar per region; the title says how faithful the regions are."""
         if not self.regions:
             raise display.nothing_to_draw()
@@ -261,7 +261,6 @@ class RegionsDisplay(Display):
         ax.set(xlim=(0, 1), xlabel="share of the weight")
         self._set_title(self.sentence)
         self._draw_legend()
-        return self
 
 
 def find_regions(observed: Observed, *, random_state: int = 0) -> Regions:

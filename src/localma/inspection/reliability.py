@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -88,7 +88,7 @@ class ReliabilityDisplay(Display):
             return f"probability of {self.positive}"
         return "probability of the most probable class"
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per curve and bin."""
         bins = [(curve, b) for curve in self.curves for b in range(len(curve.counts))]
         return {
@@ -99,11 +99,11 @@ class ReliabilityDisplay(Display):
             "rows": [curve.counts[b] for curve, b in bins],
         }
 
-    def notes(self) -> list[str]:
+    def _notes(self) -> list[str]:
         """Return the calibration error in words."""
         return [self.sentence]
 
-    def plot(self, *, ax: Axes | None = None) -> Self:
+    def _draw(self, ax: Axes | None) -> None:
         """Draw local and global weights; on the diagonal, probabilities are frequencies."""
         ax = self._start_plot(ax, 5.4, 5.2)
         ax.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":", zorder=0)
@@ -125,7 +125,6 @@ class ReliabilityDisplay(Display):
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="observed frequency")
         ax.set_xlabel(display.name_text(self.event, 48))
         ax.legend(frameon=False, loc="upper left", fontsize="small")
-        return self
 
 
 def reliability(observed: Observed, *, n_bins: int = RELIABILITY_BINS) -> ReliabilityDisplay:

@@ -231,7 +231,7 @@ class Summary(Record):
             )
         return super().from_dict(values)
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per candidate: its weights and, if y is known, its loss."""
         candidates = self.model.candidates
         table: Columns = {
@@ -245,7 +245,7 @@ class Summary(Record):
             table[self.comparison.loss] = [entry.loss.value for entry in entries]
         return table
 
-    def notes(self) -> list[str]:
+    def _notes(self) -> list[str]:
         """Return the verdict, then the regions."""
         notes = [self.verdict]
         if self.regions is not None:
