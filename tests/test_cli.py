@@ -113,7 +113,7 @@ def test_fit_says_who_is_trusted_and_what_the_gate_sees(inside, tmp_path):
         "fit", "train.csv", "--target", "rent", "--predictions", "pred_*", "--out", out
     ).output
     assert "pred_north" in words
-    assert "Local weights pay" in words.replace("\n", " ")
+    assert "Use local weights." in words.replace("\n", " ")
     assert "does not see 'id': nearly all values are different" in words.replace("\n", " ")
     model = load(out)
     assert model.notes_["target"] == "rent"
@@ -1052,7 +1052,7 @@ def test_constant_weights_are_the_same_for_rows_unlike_the_sample(tmp_path):
     csv.write_csv(pa.table({**table, "x": x + 2000}), tmp_path / "new.csv")
     out = tmp_path / "m.localma"
     call("fit", tmp_path / "t.csv", "--target", "y", "--predictions", "pred_*", "--out", out)
-    assert "Constant weights suffice" in load(out).verdict_
+    assert "Use fixed weights." in load(out).verdict_
     told = call("predict", out, tmp_path / "new.csv", "--out", tmp_path / "s.csv", "--json")
     assert json.loads(told.stdout)["unlike_sample"] == 100
     assert told.stderr == ""

@@ -18,8 +18,8 @@ from localma.evidence import (
     once_a_row,
     one_standard_error,
     smallest_risk,
+    verdict,
 )
-from localma.gates.points import verdict
 
 
 def test_exponential_weights_by_hand():
@@ -162,10 +162,10 @@ def test_a_gain_that_was_saved_without_that_over_constant_weights_is_taken_as_it
     [
         (
             0.48,
-            "Local weights show no clear benefit (90% of the final",
-            "it changes by -0.48 ± 0.25.",
+            "Keep this model, or use fixed weights. Local weights show no clear benefit here (90%",
+            "it changes by only -0.48 ± 0.25.",
         ),
-        (0.05, "Constant weights suffice: the held-out loss changes by -0.5", "0.25."),
+        (0.05, "Use fixed weights. With local weights the mean loss on held-out rows", "0.25."),
     ],
 )
 def test_whose_a_gain_is_that_is_not_clearly_local(over_constant, begins, ends):
@@ -176,8 +176,29 @@ def test_whose_a_gain_is_that_is_not_clearly_local(over_constant, begins, ends):
 
 def test_a_loss_names_the_better_weights_in_words_of_no_program():
     words = verdict(LocalityGain(-0.5, 0.1, 2.0, 2.5, -0.5, 0.1), 0.9)
-    assert words.startswith("Local weights do not pay: they raise the held-out loss by 0.5 ± 0.1")
-    assert words.endswith("global weights are the better choice here.")
+    assert words.startswith("Use fixed weights. With local weights the mean loss on held-out rows")
+    assert words.endswith("changes by 0.5 ± 0.1 from 2 with fitted fixed weights.")
+
+
+def test_a_candidate_with_all_weight_is_recommended_alone():
+    words = verdict(LocalityGain(0.0, 0.1, 2.0, 2.0, 0.0, 0.1), None, alone="'north'")
+    assert words.startswith("Use candidate 'north' alone. No local weights are used.")
+
+
+def test_a_combination_that_a_constant_matches_is_not_recommended():
+    gain = LocalityGain(0.5, 0.1, 2.0, 1.5, 0.4, 0.1, 1.4, -0.1, 0.05)
+    words = verdict(gain, 1.0, loss="poisson")
+    assert words.startswith("Do not use this combination. A constant prediction is as good")
+    assert "mean Poisson deviance on held-out rows is 1.4 with the constant and 1.5" in words
+    assert words.endswith("or train your own model.")
+
+
+def test_only_squared_error_is_given_in_the_unit_of_the_target():
+    gain = LocalityGain(0.5, 0.1, 2.0, 1.5, 0.4, 0.1)
+    assert "root mean squared error falls from 1.41 to 1.22" in verdict(
+        gain, 1.0, loss="squared_error"
+    )
+    assert "root" not in verdict(gain, 1.0, loss="absolute_error")
 
 
 def test_a_row_that_is_judged_ten_times_is_one_piece_of_evidence():

@@ -84,7 +84,7 @@ def test_a_mistake_is_said_first_and_nothing_is_claimed(name, gate):
     assert [caution.kind for caution in model.cautions_] == ["worse_than_constant"]
     if gate == "auto":
         assert model.verdict_.startswith("The combined prediction is worse than a constant: on hel")
-        assert model.verdict_.endswith("No gain of local weights is claimed.")
+        assert model.verdict_.endswith("Do not use this combination.")
         assert "pay" not in model.verdict_
         assert not model.locality_gain_.is_local
         assert model.locality_gain_.beside_baseline.is_worse

@@ -292,7 +292,7 @@ class TestHalvingPath:
         X, P, _ = local_truth(2000, seed=9)
         error = local.predict(X, predictions=P) - np.abs(X[:, 0])
         assert np.mean(error**2) < 1e-3
-        assert local.verdict_.startswith("Local weights pay")
+        assert local.verdict_.startswith("Use local weights.")
         assert local.locality_gain_.global_risk - local.locality_gain_.risk > 0.3
 
     def test_the_path_is_whole_and_half_of_it_was_dropped(self, local):

@@ -251,10 +251,10 @@ def test_the_comparison_is_ordered_and_said_in_numbers():
 
 def test_the_head_says_what_these_rows_say_beside_the_verdict_of_the_fit():
     summary = split()
-    summary["verdict"] = "Local weights pay."
+    summary["verdict"] = "Use local weights."
     summary["comparison"]["claim"] = "Mean squared error with local weights: 3."
     head = " ".join(Read(render(summary).split("<nav", 1)[0]).text().split())
-    assert "Local weights pay. This is the result of the fit, on held-out rows." in head
+    assert "Use local weights. This is the result of the fit, on held-out rows." in head
     assert "On the 120 rows of this page: Mean squared error with local weights: 3." in head
     summary["verdict"] = summary["comparison"]["claim"]  # a gate that does not judge itself
     head = Read(render(summary).split("<nav", 1)[0]).text()

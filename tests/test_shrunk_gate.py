@@ -165,8 +165,8 @@ class TestVerdict:
         gain = local.locality_gain_
         assert gain.is_clear
         assert gain.value == pytest.approx(gain.global_risk - gain.risk)
-        assert local.verdict_.startswith("Local weights pay: they lower the held-out loss by")
-        assert "% lower)." in local.verdict_
+        assert local.verdict_.startswith("Use local weights. They lower the mean loss on held-out")
+        assert "with fixed weights to" in local.verdict_
 
     def test_constant_truth_makes_no_claim_for_locality(self):
         claims = []
@@ -179,7 +179,7 @@ class TestVerdict:
 
     def test_no_clear_gain_sentence(self):
         gate = ShrunkGate(random_state=0).fit(Labelled.of(*constant_truth(80, seed=4), loss=LOSS))
-        assert gate.verdict_.startswith("Local weights show no clear benefit (")
+        assert gate.verdict_.startswith("Keep this model, or use fixed weights. Local weights show")
 
     def test_gain_without_local_gates_is_not_called_local(self):
         """Noisy twins: equal weights beat fitted ones, and nothing local is kept."""
@@ -191,7 +191,7 @@ class TestVerdict:
         )
         assert gate.locality_gain_.is_clear
         assert not gate.answer_.gates
-        assert gate.verdict_.startswith("Constant weights suffice: no local weights are used. The")
+        assert gate.verdict_.startswith("Use fixed weights. No local weights are used. The mean")
 
     def test_gain_of_equal_weights_is_not_called_local(self):
         """Twins again: local gates have a say, but what is gained equal weights gain."""
@@ -206,8 +206,8 @@ class TestVerdict:
         assert gain.is_clear
         assert gain.value > 0
         assert not gain.is_local
-        assert gate.verdict_.startswith("Constant weights suffice: the held-out loss changes by -")
-        assert "equal weights or a single candidate do that" in gate.verdict_
+        assert gate.verdict_.startswith("Use fixed weights. With local weights the mean loss on")
+        assert "equal weights or a single candidate it changes by only" in gate.verdict_
 
     def test_gain_over_constant_weights_where_none_of_them_are_right(self, local):
         gain = local.locality_gain_
@@ -429,7 +429,7 @@ class TestSplits:
             model.fit(X, y[:, 0], predictions=P[:, :, 0], groups=np.zeros(200))
         assert np.isnan(model.locality_gain_.standard_error)
         assert not model.locality_gain_.is_clear
-        assert model.verdict_.startswith("Whether local weights pay is unknown: one row or one")
+        assert model.verdict_.startswith("No recommendation is possible: only one row or one group")
 
     def test_many_groups_by_name_are_split_fast(self):
         names = np.array([f"patient {k}" for k in range(40_000)], dtype=object)

@@ -82,7 +82,7 @@ GATES: dict[str, Callable[[], Gate]] = {
     "paper": MLPGate.paper,
 }
 
-NO_CLAIM = "No gain of local weights is claimed."
+NO_CLAIM = "Do not use this combination."
 
 
 @dataclass(frozen=True)
@@ -270,8 +270,8 @@ class _LocalMA(BaseEstimator):
 
     @property
     def verdict_(self) -> str:
-        """The cautions, if there are any, then whether local weights help."""
-        verdict = self._evidence().verdict_
+        """The cautions, if there are any, then the recommendation with its evidence."""
+        verdict = self._evidence().describe(self.candidate_names_, self.loss_.name)
         if any(caution.kind == "worse_than_constant" for caution in self.cautions_):
             verdict = NO_CLAIM
         return " ".join([*(caution.sentence for caution in self.cautions_), verdict])

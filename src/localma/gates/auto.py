@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from localma._types import AnyArray, Array, Integers, RandomState
 from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError
-from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row
+from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row, verdict
 from localma.folds import Fold, make_folds
 from localma.gates.base import (
     Arrays,
@@ -48,7 +48,7 @@ from localma.gates.global_ import WEIGHT_FLOOR, find_global_weights
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
 from localma.gates.mlp import MLPGate
 from localma.gates.path import make_path
-from localma.gates.points import HeldOut, MixedGates, Point, verdict
+from localma.gates.points import HeldOut, MixedGates, Point
 from localma.gates.support import Fading, Outside, Support
 
 NETWORK_STRENGTHS = (1.0, 0.3, 0.1, 0.03)
@@ -72,6 +72,9 @@ _STATE = (
     *(Saved(f"path.{column}", "k") for column in _COLUMNS),
 )
 _SUPPORT_STATE = tuple(Saved(side.name, "p") for side in fields(Support))
+
+NEARLY_ALL = 0.95
+"""Weight from which a candidate is recommended alone."""
 
 
 class ShrunkGate(Gate):
@@ -272,9 +275,17 @@ class ShrunkGate(Gate):
 
     @property
     def verdict_(self) -> str:
-        """The benefit of local weights, in one sentence."""
-        local = None if self.is_constant else 1.0 - self.answer_.constant.sum()
-        return verdict(self.locality_gain_, local)
+        """The recommendation, with its evidence."""
+        return self.describe()
+
+    def describe(self, names: Sequence[str] | None = None, loss: str | None = None) -> str:
+        """Write the verdict with the names of the candidates and of the loss."""
+        if not self.is_constant:
+            return verdict(self.locality_gain_, 1.0 - self.answer_.constant.sum(), loss=loss)
+        best, alone = int(self.answer_.constant.argmax()), None
+        if self.answer_.constant[best] >= NEARLY_ALL:
+            alone = repr(names[best]) if names else f"number {best}"
+        return verdict(self.locality_gain_, alone=alone, loss=loss)
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return the fitted state as named arrays, all that `restore` needs."""

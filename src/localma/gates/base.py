@@ -88,7 +88,10 @@ class Evidence(Protocol):
 
     @property
     def verdict_(self) -> str:
-        """The benefit of local weights, in one sentence."""
+        """The recommendation, with its evidence."""
+
+    def describe(self, names: Sequence[str] | None = None, loss: str | None = None) -> str:
+        """Write the verdict with the names of the candidates and of the loss."""
 
     def weight_band(self, X: Inputs, level: float = 0.9) -> tuple[Array, Array]:
         """Band of the weights of each row: (n, p) -> two arrays (n, M)."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import isnan
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,9 +13,8 @@ from sklearn.base import clone
 from localma._types import AnyArray, Array, Float64, Integers, RowMask, Rows
 from localma.equations import row_losses
 from localma.errors import FileFormatError
-from localma.evidence import LocalityGain, Rule, fold_overlap, once_a_row
+from localma.evidence import Rule, fold_overlap, once_a_row
 from localma.folds import Fold
-from localma.formatting import readable
 from localma.gates.base import Arrays, Gate, Saved, numbered_arrays, read_state
 from localma.gates.fused.networks import Stack
 from localma.gates.labelled import Inputs, Labelled
@@ -300,65 +298,3 @@ def two_halves(data: Labelled, rows: Rows, random: np.random.RandomState) -> Row
             half[weighted] = random.permutation(len(weighted)) % 2
             return half[groups]
     return random.permutation(len(rows)) % 2
-
-
-def verdict(gain: LocalityGain, local: float | None) -> str:
-    """Describe the benefit of local weights; local : their share, None if there are none.
-
-    >>> verdict(LocalityGain(0.5, 0.1, 2.0, 1.5, 0.4, 0.1), 1.0)
-    'Local weights pay: they lower the held-out loss by 0.5 ± 0.1, from 2 with fitted constant \
-weights to 1.5 (25% lower).'
-    """
-    start = f"{readable(gain.global_risk)} with fitted constant weights"
-    change = f"held-out loss changes by {readable(-gain.value)}"
-    change_and_error = f"{change} ± {readable(gain.standard_error, 2)} from {start}"
-    if gain.beside_baseline.is_idle:
-        return (
-            f"The combined prediction is not better than the best constant prediction: its "
-            f"held-out loss is {readable(gain.risk)}, and that of the constant is "
-            f"{readable(gain.baseline_risk)} (difference {readable(-gain.over_baseline)} ± "
-            f"{readable(gain.over_baseline_error, 2)}). No gain of local weights is claimed."
-        )
-    if isnan(gain.standard_error):
-        return (
-            f"Whether local weights pay is unknown: one row or one group judged. The {change} from "
-            f"{start}."
-        )
-    if gain.is_negligible:
-        change_and_error = f"held-out loss changes by less than 0.1% from {start}"
-    if local is None:
-        return f"Constant weights suffice: no local weights are used. The {change_and_error}."
-    if gain.is_negligible:
-        return f"Constant weights suffice: with local weights the {change_and_error}."
-    if gain.is_clear:
-        return _clear_verdict(gain, local, start, change_and_error)
-    return (
-        f"Local weights show no clear benefit ({local:.0%} of the final weights are local): the "
-        f"{change_and_error}."
-    )
-
-
-def _clear_verdict(gain: LocalityGain, local: float, start: str, change: str) -> str:
-    """The verdict if the gain is clearly not zero."""
-    error = readable(gain.standard_error, 2)
-    if gain.is_local:
-        return (
-            f"Local weights pay: they lower the held-out loss by {readable(gain.value)} ± {error}, "
-            f"from {start} to {readable(gain.risk)} ({gain.value / abs(gain.global_risk):.0%} "
-            "lower)."
-        )
-    if gain.value <= 0:
-        return (
-            f"Local weights do not pay: they raise the held-out loss by {readable(-gain.value)} ± "
-            f"{error}, from {start}; global weights are the better choice here."
-        )
-    further = f"{readable(-gain.over_constant)} ± {readable(gain.over_constant_error, 2)}"
-    if gain.is_of_constants:
-        return (
-            f"Constant weights suffice: the {change}, but equal weights or a single candidate do "
-            f"that; compared with them, local weights change it by {further}."
-        )
-    return (
-        f"Local weights show no clear benefit ({local:.0%} of the final weights are local): the "
-        f"{change}, but compared with equal weights or a single candidate it changes by {further}."
-    )
