@@ -1091,11 +1091,14 @@ def test_shuffled_targets_are_said_by_fit_evaluate_and_report(tmp_path, gate):
     pytest.importorskip("jinja2")
     page = tmp_path / "page.html"
     said = call("report", out, tmp_path / "test.csv", "--out", page, "--no-control")
-    assert in_one_line(said.stdout).startswith(worse)
+    assert in_one_line(said.stdout).startswith(f"Do not use this combination. {worse}")
     text = page.read_text()
-    assert "Caution: read this first" in text
-    assert f'<p class="verdict">{worse}' in text
-    assert "lower than" not in text.split("<nav", 1)[0]
+    headline = '<p class="verdict"><strong>Do not use this combination.</strong></p>'
+    assert re.search(
+        f"{headline}\\s*<div[^>]*><p><strong>Caution: read this first</strong></p>", text
+    )
+    assert f"<p>{worse}" in text
+    assert "lower" not in text.split("<nav", 1)[0].split("<body>", 1)[1]
 
 
 def test_a_column_of_the_other_class_names_the_option(tmp_path):

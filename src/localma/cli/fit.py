@@ -37,6 +37,7 @@ from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
 from localma.folds import DEFAULT_FOLDS
 from localma.formatting import count
 from localma.inspection.display import Label, plain
+from localma.inspection.summary import Advice
 from localma.losses import Loss, get_loss
 from localma.model_file import Model, save
 from localma.tables.cells import Known
@@ -360,9 +361,6 @@ def _show(result: FitResult, reader: TableReader) -> None:
     terminal.say(f"The gate sees {', '.join(result.features) or 'no column'}.")
     for name, reason in result.left_out.items():
         terminal.say(f"The gate does not see {name!r}: {reason}.")
-    if result.verdict:
-        terminal.say(result.verdict)
-    else:
-        for caution in result.cautions:
-            terminal.say(caution.sentence)
+    if result.verdict or result.cautions:
+        terminal.say_advice(Advice.of(result.verdict or "", result.cautions), result.cautions)
     terminal.say(f"wrote {result.model}")

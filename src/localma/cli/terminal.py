@@ -24,6 +24,7 @@ from localma.checks.cautions import Caution
 from localma.errors import CandidateError, InvalidInputError, LocalMAError
 from localma.formatting import decimals_for, fixed, printable, with_error
 from localma.inspection.observed import Measured
+from localma.inspection.summary import Advice
 from localma.tables.files import TableReader
 from localma.tables.sniffing import TableFileError
 
@@ -44,6 +45,19 @@ OPTIONS = {
 def say(text: str) -> None:
     """Print a sentence, wrapped at words."""
     _print(_displayable(text, sys.stdout, "\n"))
+
+
+def say_advice(advice: Advice, cautions: Sequence[Caution]) -> None:
+    """Print the recommendation in bold, then the reasons to doubt it, then the evidence."""
+    recommendation, evidence = (_displayable(text, sys.stdout, "\n") for text in advice)
+    if not cautions:
+        _print(Text.assemble((recommendation, "bold"), " ", evidence))
+        return
+    _print(Text(recommendation, "bold"))
+    for caution in cautions:
+        say(caution.sentence)
+    if evidence:
+        say(evidence)
 
 
 def note(text: str) -> None:

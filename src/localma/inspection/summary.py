@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +14,7 @@ from scipy.special import xlogy
 from localma._types import Array, Json
 from localma.checks.cautions import Caution
 from localma.errors import InvalidInputError
+from localma.estimators import NO_CLAIM
 from localma.formatting import percent, readable
 from localma.inspection.comparison import ComparisonDisplay, compare
 from localma.inspection.display import Columns, Label, Output, Record
@@ -32,8 +34,33 @@ from localma.inspection.regions import Regions, RegionsDisplay, describe_regions
 from localma.inspection.reliability import ReliabilityDisplay, reliability
 
 SCHEMA = 1
+FIT_FOUND = "The fit found:"
+FIRST_SENTENCE = re.compile(r"Use candidate .*? alone\.(?=\s|$)|.*?\.(?=\s|$)", re.DOTALL)
 EFFECTS = 8
 ROWS_SHOWN = 200
+
+
+class Advice(NamedTuple):
+    """A verdict in two parts: the recommendation, and the evidence for it.
+
+    >>> Advice.of("Use fixed weights. The loss changes by 0.1 ± 0.2.", [])
+    Advice(recommendation='Use fixed weights.', evidence='The loss changes by 0.1 ± 0.2.')
+    """
+
+    recommendation: str
+    evidence: str
+
+    @classmethod
+    def of(cls, verdict: str, cautions: Sequence[Caution]) -> Advice:
+        """Divide a verdict, and leave out the cautions before it."""
+        for caution in cautions:
+            verdict = verdict.replace(caution.sentence, "", 1).strip()
+        if any(caution.kind == "worse_than_constant" for caution in cautions):
+            return cls(NO_CLAIM, verdict.removeprefix(NO_CLAIM).strip())
+        verdict = verdict.removeprefix(FIT_FOUND).strip()
+        first = FIRST_SENTENCE.match(verdict)
+        end = first.end() if first else len(verdict)
+        return cls(verdict[:end], verdict[end:].strip())
 
 
 @dataclass(frozen=True)
@@ -219,6 +246,11 @@ class Summary(Record):
     reliability: ReliabilityDisplay | None
     rows: SampledRows | None
 
+    @property
+    def advice(self) -> Advice:
+        """The verdict without the cautions: a recommendation and its evidence."""
+        return Advice.of(self.verdict, self.cautions)
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Json]) -> Self:
         """Restore the summary from `to_dict`, or from its JSON."""
@@ -371,7 +403,7 @@ def _verdict(model: Model, comparison: ComparisonDisplay | None) -> str:
     sentences = [caution.sentence for caution in _cautions(model, comparison)]
     new = [sentence for sentence in sentences if sentence not in of_fit]
     if new:
-        new.append("The fit found:")
+        new.append(FIT_FOUND)
     return " ".join([*new, model.verdict_])
 
 

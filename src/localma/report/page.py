@@ -172,18 +172,25 @@ def _loss_tiles(comparison: ComparisonDisplay) -> list[Tile]:
         # The model may be better than its candidates, and still be useless.
         rivals = [(constant.name, constant)]
     loss = Tile(number(model.loss.value), label, _plus_minus(model.loss))
-    return [loss, *(_against(entry, model.loss.value, short(name, 50)) for name, entry in rivals)]
+    if comparison.loss == "squared_error":  # the root is in the unit of the target
+        rmse = model.metrics["rmse"]
+        loss = Tile(number(rmse.value), f"root mean squared error with {model.name}", _plus_minus(rmse))
+    measure = mean_loss(comparison.loss)
+    return [
+        loss,
+        *(_against(entry, model.loss.value, measure, short(name, 50)) for name, entry in rivals),
+    ]
 
 
-def _against(entry: Entry | ConstantEntry, loss: float | None, name: str) -> Tile:
+def _against(entry: Entry | ConstantEntry, loss: float | None, measure: str, name: str) -> Tile:
     """Compare the model with an entry, in percent if the losses are positive."""
     gap, risk = entry.to_model, entry.loss.value
     if gap.value is None or risk is None or loss is None:
         return Tile(number(None), f"compared with {name}")
     if gap.value == 0:
         return Tile(number(0.0), f"difference to {name}", _plus_minus(gap))
-    direction = "lower than" if gap.value > 0 else "higher than"
-    label = f"{direction} {name}{', not clearly' * (not gap.is_clear)}"
+    direction = "lower" if gap.value > 0 else "higher"
+    label = f"{direction} {measure} than {name}{', not clearly' * (not gap.is_clear)}"
     size = number(abs(gap.value))
     if risk > 0 and loss >= 0 and abs(gap.value) < 10 * risk:
         return Tile(percent(abs(gap.value) / risk), label, f"{size} {_plus_minus(gap)}")
