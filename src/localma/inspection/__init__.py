@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from localma.inspection.comparison import ComparisonDisplay, compare, evaluate
+from localma.inspection.display import Display, Record
 from localma.inspection.effects import WeightEffectDisplay, WeightMapDisplay
 from localma.inspection.explanation import Explanation, explain
 from localma.inspection.importance import ImportanceDisplay
@@ -15,11 +16,13 @@ from localma.inspection.summary import Summary, summarize
 
 __all__ = [
     "ComparisonDisplay",
+    "Display",
     "ErrorByRegionDisplay",
     "Explanation",
     "ImportanceDisplay",
     "LocalityPathDisplay",
     "Observed",
+    "Record",
     "RegionsDisplay",
     "ReliabilityDisplay",
     "Summary",

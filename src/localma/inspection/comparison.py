@@ -181,20 +181,40 @@ class LossGap(Record):
 class ComparisonDisplay(Display):
     """Mean loss of each candidate, of equal, global and local weights, and of the control.
 
+    Parameters
+    ----------
+    loss : str
+        Name of the loss.
+    metrics : list of str
+        Names of the other measures: rmse, mae, r2 or accuracy, log_loss, brier.
+    n_rows : int
+        Number of rows.
+    n_groups : int or None
+        Number of groups.
+    best, best_candidate : int
+        Positions in `entries`.
+    entries : list of Entry
+        The M candidates, then equal, global and local weights, and the control if there is
+        one.
+    control : ControlNote
+        Whether the gate could predict the target without the candidates.
+    gaps : list of LossGap
+        Candidates that are clearly worse here than on the labelled sample.
+    mean_support : float or None
+        Mean support of the rows; None if the weights are constant.
+    constant : ConstantEntry or None
+        The best constant prediction; None with fewer than 10 rows.
+    cautions : list of Caution
+        Reasons to doubt the model.
+    claim, sentence : str
+        The result in words, without and with the cautions.
+
     Attributes
     ----------
-    loss : name of the loss
-    metrics : names of the other measures: rmse, mae, r2 or accuracy, log_loss, brier
-    n_rows, n_groups : n_groups is None without groups
-    best, best_candidate : positions in `entries`
-    entries : M candidates, then equal, global and local weights and the control, if there is one
-    control : whether the gate could predict the target without the candidates
-    gaps : candidates that are clearly worse here than on the labelled sample
-    mean_support : None if the weights are constant
-    constant : None with fewer than 10 rows
-    cautions : reasons to doubt the model
-    claim, sentence : the result in words, without and with the cautions
-    ax_, figure_ : set by `plot`
+    ax_ : matplotlib.axes.Axes
+        The axes of the last plot.
+    figure_ : matplotlib.figure.Figure
+        The figure of the last plot.
 
     Examples
     --------
@@ -234,7 +254,34 @@ class ComparisonDisplay(Display):
         ax: Axes | None = None,
         random_state: int = 0,
     ) -> ComparisonDisplay:
-        """Compare a model with its candidates, and draw the result."""
+        """Compare a model with its candidates, and draw the result.
+
+        Parameters
+        ----------
+        model : LocalMARegressor or LocalMAClassifier
+            A fitted model.
+        X : table or array
+            The n rows, as in `model.predict`.
+        y : array of shape (n,) or (n, K)
+            Targets or labels.
+        sample_weight : array of shape (n,), optional
+            The weight of each row. By default all weights are one.
+        predictions : dict or array, optional
+            The candidates' predictions for X. By default the candidates are run.
+        groups : array of shape (n,), optional
+            The group of each row. Standard errors are then between groups.
+        control : bool, default=True
+            Whether to also cross-fit a gate over constants.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw. By default a new figure is made.
+        random_state : int, default=0
+            Seed of the random samples.
+
+        Returns
+        -------
+        ComparisonDisplay
+            The losses, drawn.
+        """
         rows = observe(
             model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups
         )
@@ -256,7 +303,18 @@ class ComparisonDisplay(Display):
         return bool(self.cautions) or (self.constant is not None and self.constant.is_idle)
 
     def ranked(self, n_candidates: int) -> list[Entry]:
-        """Return the entries by loss, with at most this many candidates."""
+        """Return the entries by loss, the smallest first.
+
+        Parameters
+        ----------
+        n_candidates : int
+            The largest number of candidates to return.
+
+        Returns
+        -------
+        list of Entry
+            The best candidates, and all other entries.
+        """
         ordered = sorted(
             self.entries, key=lambda entry: (entry.loss.value is None, entry.loss.value or 0.0)
         )
@@ -329,6 +387,7 @@ def evaluate(
     X, y : table or array, and array of shape (n,) or (n, K)
         Labelled rows that the model was not fitted on.
     sample_weight : array of shape (n,), optional
+        The weight of each row. By default all weights are one.
     predictions : dict or array, optional
         The candidates' predictions for X. By default the candidates are run.
     groups : array of shape (n,), optional
@@ -342,6 +401,7 @@ def evaluate(
     Returns
     -------
     ComparisonDisplay
+        The losses, and the result in words.
 
     Examples
     --------
@@ -368,11 +428,15 @@ def compare(
     ----------
     observed : Observed
         A fitted model with labelled rows, from `observe`.
-    control, random_state : see `evaluate`
+    control : bool, default=True
+        Whether to also cross-fit a gate over constants.
+    random_state : int, default=0
+        Seed of the control.
 
     Returns
     -------
     ComparisonDisplay
+        The losses, and the result in words.
 
     Examples
     --------

@@ -65,11 +65,17 @@ class WeightEffect(Record):
 class WeightEffectDisplay(ListDisplay[WeightEffect]):
     """Mean weight of each candidate along one or more features.
 
+    Parameters
+    ----------
+    effects : list of WeightEffect
+        One per feature; empty if the weights are the same for every row.
+
     Attributes
     ----------
-    effects : one per feature; empty if the weights are the same for every row
-    figure_ : set by `plot`
-    ax_ : set by `plot`; a list of axes if there are several features
+    ax_ : matplotlib.axes.Axes or list of Axes
+        The axes of the last plot; a list if there are several features.
+    figure_ : matplotlib.figure.Figure
+        The figure of the last plot.
 
     Examples
     --------
@@ -94,7 +100,28 @@ class WeightEffectDisplay(ListDisplay[WeightEffect]):
         ax: Axes | Sequence[Axes] | None = None,
         random_state: int = 0,
     ) -> WeightEffectDisplay:
-        """Draw the effects of features, by default of the four most important ones."""
+        """Compute the effects of features, and draw them.
+
+        Parameters
+        ----------
+        model : LocalMARegressor or LocalMAClassifier
+            A fitted model.
+        X : table or array
+            The n rows, as in `model.predict`.
+        features : list of str or int, optional
+            Names, or positions in X. By default the four most important features.
+        sample_weight : array of shape (n,), optional
+            The weight of each row. By default all weights are one.
+        ax : matplotlib.axes.Axes or list of Axes, optional
+            Where to draw; a list if there are several features.
+        random_state : int, default=0
+            Seed of the random samples.
+
+        Returns
+        -------
+        WeightEffectDisplay
+            The effects, drawn.
+        """
         rows = observe(model, X, sample_weight=sample_weight).sample(random_state=random_state)
         return weight_effects(rows, choose_features(rows, features, 4)).plot(ax=ax)
 
@@ -111,7 +138,18 @@ class WeightEffectDisplay(ListDisplay[WeightEffect]):
         return table
 
     def plot(self, *, ax: Axes | Sequence[Axes] | None = None) -> Self:
-        """Draw one panel per feature; `ax` is a list of axes if there are several features."""
+        """Draw one panel per feature.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes or list of Axes, optional
+            Where to draw; a list if there are several features.
+
+        Returns
+        -------
+        WeightEffectDisplay
+            The record itself, with the attributes `ax_` and `figure_`.
+        """
         if not self.effects:
             raise display.nothing_to_draw()
         if ax is None:
@@ -255,15 +293,29 @@ def choose_features(
 class WeightMapDisplay(Display):
     """Mean weights in each cell of two features; a stronger colour is a larger weight.
 
+    Parameters
+    ----------
+    features, kinds : list of str
+        Name and kind of the features on the x axis and the y axis.
+    candidates : list of str
+        C names, with the sum of the others last.
+    n_others : int
+        Number of the other candidates.
+    labels, centres : list of list
+        Labels and means of the bins on both axes; centres are None for categories.
+    counts : list of list of int
+        [By][Bx], number of rows in each cell.
+    weights : list of list of list of float
+        [C][By][Bx], None in cells without rows.
+    most_trusted : list of list of int
+        [By][Bx], the position of a candidate in the pool, None in cells without rows.
+
     Attributes
     ----------
-    features, kinds : name and kind of the features on the x axis and the y axis
-    candidates : C names, with the sum of n_others last
-    labels, centres : labels and means of the bins on both axes; centres are None for categories
-    counts : [By][Bx], number of rows in each cell
-    weights : [C][By][Bx], None in cells without rows
-    most_trusted : [By][Bx], the position of a candidate in the pool, None in cells without rows
-    ax_, figure_ : set by `plot`
+    ax_ : matplotlib.axes.Axes
+        The axes of the last plot.
+    figure_ : matplotlib.figure.Figure
+        The figure of the last plot.
 
     Examples
     --------
@@ -298,7 +350,30 @@ class WeightMapDisplay(Display):
         ax: Axes | None = None,
         random_state: int = 0,
     ) -> WeightMapDisplay:
-        """Draw the map over two features, by default the two most important ones."""
+        """Compute the map over two features, and draw it.
+
+        Parameters
+        ----------
+        model : LocalMARegressor or LocalMAClassifier
+            A fitted model.
+        X : table or array
+            The n rows, as in `model.predict`.
+        features : tuple of str or int, optional
+            Two names, or positions in X. By default the two most important features.
+        candidate : str, optional
+            Draw the weight of this candidate instead of the most trusted one.
+        sample_weight : array of shape (n,), optional
+            The weight of each row. By default all weights are one.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw. By default a new figure is made.
+        random_state : int, default=0
+            Seed of the random samples.
+
+        Returns
+        -------
+        WeightMapDisplay
+            The map, drawn.
+        """
         rows = observe(model, X, sample_weight=sample_weight).sample(random_state=random_state)
         if not rows.weights_vary:
             raise display.nothing_to_draw()
@@ -324,12 +399,37 @@ class WeightMapDisplay(Display):
         return table
 
     def weight_of(self, name: str, row: int, column: int) -> float:
-        """Weight of a candidate in a cell; the sum of the others if it is one of them."""
+        """Return the weight of a candidate in a cell.
+
+        Parameters
+        ----------
+        name : str
+            A candidate. If it is not in `candidates`, the sum of the others is
+            returned.
+        row, column : int
+            The cell.
+
+        Returns
+        -------
+        float
+            The weight.
+        """
         c = self.candidates.index(name) if name in self.candidates else -1
         return self.weights[c][row][column] or 0.0
 
     def short_labels(self, axis: int) -> list[str]:
-        """Labels for one axis: the mean of each bin with few digits, or the category."""
+        """Return short labels of one axis.
+
+        Parameters
+        ----------
+        axis : int
+            0 for x, 1 for y.
+
+        Returns
+        -------
+        list of str
+            The mean of each bin with few digits, or the category.
+        """
         labels, centres = self.labels[axis], self.centres[axis]
         if centres is None or self.kinds[axis] == "date":
             return [short(label, LONGEST_LABEL) for label in labels]
@@ -343,7 +443,20 @@ class WeightMapDisplay(Display):
         ]
 
     def plot(self, *, candidate: str | None = None, ax: Axes | None = None) -> Self:
-        """Draw the most trusted candidate of each cell, or the weight of one `candidate`."""
+        """Draw the most trusted candidate of each cell.
+
+        Parameters
+        ----------
+        candidate : str, optional
+            Draw the weight of this candidate instead of the most trusted one.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw. By default a new figure is made.
+
+        Returns
+        -------
+        WeightMapDisplay
+            The record itself, with the attributes `ax_` and `figure_`.
+        """
         width, height = len(self.labels[0]), len(self.labels[1])
         ax = self._start_plot(ax, 2.6 + 0.62 * width, 2.2 + 0.42 * height)
         weights = np.array(self.weights, dtype=np.float64)

@@ -37,10 +37,17 @@ class FeatureImportance(Record):
 class ImportanceDisplay(ListDisplay[FeatureImportance]):
     """Share of the weight that changes if a feature is shuffled, largest first.
 
+    Parameters
+    ----------
+    rows : list of FeatureImportance
+        One per feature; empty if the weights are the same for every row.
+
     Attributes
     ----------
-    rows : empty if the weights are the same for every row
-    ax_, figure_ : set by `plot`
+    ax_ : matplotlib.axes.Axes
+        The axes of the last plot.
+    figure_ : matplotlib.figure.Figure
+        The figure of the last plot.
 
     Examples
     --------
@@ -61,7 +68,26 @@ class ImportanceDisplay(ListDisplay[FeatureImportance]):
         ax: Axes | None = None,
         random_state: int = 0,
     ) -> ImportanceDisplay:
-        """Measure the importance of each feature for the gate, and draw it."""
+        """Measure the importance of each feature for the gate, and draw it.
+
+        Parameters
+        ----------
+        model : LocalMARegressor or LocalMAClassifier
+            A fitted model.
+        X : table or array
+            The n rows, as in `model.predict`.
+        sample_weight : array of shape (n,), optional
+            The weight of each row. By default all weights are one.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw. By default a new figure is made.
+        random_state : int, default=0
+            Seed of the random samples.
+
+        Returns
+        -------
+        ImportanceDisplay
+            The importance, drawn.
+        """
         rows = observe(model, X, sample_weight=sample_weight).sample(random_state=random_state)
         return importance(rows, random_state=random_state).plot(ax=ax)
 

@@ -68,14 +68,27 @@ class PathPoint(NamedTuple):
 class LocalityPathDisplay(Display):
     """Held-out risk along the path, against the shrinkage, with the weight of each point.
 
+    Parameters
+    ----------
+    gate : list of str
+        The kind of gate of each point.
+    shrinkage : list of float or None
+        None means infinite, that is, constant weights.
+    risk, standard_error : list of float or None
+        Held-out risk, and the error of its difference to global weights.
+    weight : list of float
+        Weight of each point in the model.
+    gain : LocalityGainRecord
+        The locality gain.
+    verdict : str
+        The verdict in words.
+
     Attributes
     ----------
-    gate : the kind of gate of each point
-    shrinkage : None means infinite, that is, constant weights
-    risk, standard_error : held-out risk, and the error of its difference to global weights
-    weight : weight of each point in the model
-    gain, verdict : the locality gain, and the verdict in words
-    ax_, figure_ : set by `plot`
+    ax_ : matplotlib.axes.Axes
+        The axes of the last plot.
+    figure_ : matplotlib.figure.Figure
+        The figure of the last plot.
 
     Examples
     --------
@@ -97,7 +110,20 @@ class LocalityPathDisplay(Display):
 
     @classmethod
     def from_estimator(cls, model: FittedPath, *, ax: Axes | None = None) -> LocalityPathDisplay:
-        """Draw the path of a fitted estimator, or of a fitted ShrunkGate."""
+        """Draw the path of a fitted estimator, or of a fitted ShrunkGate.
+
+        Parameters
+        ----------
+        model : LocalMARegressor, LocalMAClassifier or ShrunkGate
+            A model fitted with gate="auto", or its gate.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw. By default a new figure is made.
+
+        Returns
+        -------
+        LocalityPathDisplay
+            The path, drawn.
+        """
         return locality_path(model).plot(ax=ax)
 
     @property
@@ -159,6 +185,16 @@ def locality_path(model: FittedPath) -> LocalityPathDisplay:
     Returns
     -------
     LocalityPathDisplay
+        The points of the path, the locality gain and the verdict.
+
+    Examples
+    --------
+    >>> from localma import LocalMARegressor
+    >>> X = np.linspace(-2, 2, 60)[:, None]
+    >>> model = LocalMARegressor({"left": lambda X: -X[:, 0], "right": lambda X: X[:, 0]}, cv=2)
+    >>> model = model.set_params(random_state=0).fit(X, np.abs(X[:, 0]))
+    >>> locality_path(model).gain.is_clear
+    True
     """
     if not hasattr(model, "path_"):
         raise InvalidInputError(

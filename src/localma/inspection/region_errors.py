@@ -58,12 +58,21 @@ class RegionLosses(Record):
 class ErrorByRegionDisplay(Display):
     """Loss of the candidates and of equal, global and local weights in each region.
 
+    Parameters
+    ----------
+    loss : str
+        Name of the loss.
+    entries : list of EntryName
+        The most trusted candidates, then equal, global and local weights.
+    regions : list of RegionLosses
+        Losses of all entries in each region.
+
     Attributes
     ----------
-    loss : name of the loss
-    entries : the most trusted candidates, then equal, global and local weights
-    regions : losses of all entries in each region
-    ax_, figure_ : set by `plot`
+    ax_ : matplotlib.axes.Axes
+        The axes of the last plot.
+    figure_ : matplotlib.figure.Figure
+        The figure of the last plot.
 
     Examples
     --------
@@ -92,7 +101,32 @@ class ErrorByRegionDisplay(Display):
         ax: Axes | None = None,
         random_state: int = 0,
     ) -> ErrorByRegionDisplay:
-        """Find the regions, measure all losses in each, and draw them."""
+        """Find the regions, measure all losses in each, and draw them.
+
+        Parameters
+        ----------
+        model : LocalMARegressor or LocalMAClassifier
+            A fitted model.
+        X : table or array
+            The n rows, as in `model.predict`.
+        y : array of shape (n,) or (n, K)
+            Targets or labels.
+        sample_weight : array of shape (n,), optional
+            The weight of each row. By default all weights are one.
+        predictions : dict or array, optional
+            The candidates' predictions for X. By default the candidates are run.
+        groups : array of shape (n,), optional
+            The group of each row. Standard errors are then between groups.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw. By default a new figure is made.
+        random_state : int, default=0
+            Seed of the random samples.
+
+        Returns
+        -------
+        ErrorByRegionDisplay
+            The losses, drawn.
+        """
         rows = observe(
             model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups
         )

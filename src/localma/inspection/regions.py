@@ -178,12 +178,25 @@ class Faithfulness(Record):
 class RegionsDisplay(Display):
     """Regions of the rows, with the mean weights in each.
 
+    Parameters
+    ----------
+    candidates : list of str
+        C names, with the sum of the others last.
+    n_others : int
+        Number of the other candidates.
+    regions : list of Region
+        Empty if the weights are the same for every row.
+    faithfulness : Faithfulness
+        How well the regions describe the weights.
+    sentence : str
+        The same in words.
+
     Attributes
     ----------
-    candidates : C names, with the sum of n_others last
-    regions : empty if the weights are the same for every row
-    faithfulness, sentence : how well the regions describe the weights, as numbers and in words
-    ax_, figure_ : set by `plot`
+    ax_ : matplotlib.axes.Axes
+        The axes of the last plot.
+    figure_ : matplotlib.figure.Figure
+        The figure of the last plot.
 
     Examples
     --------
@@ -212,7 +225,26 @@ class RegionsDisplay(Display):
         ax: Axes | None = None,
         random_state: int = 0,
     ) -> RegionsDisplay:
-        """Find the regions of a model over some rows, and draw them."""
+        """Find the regions of a model over some rows, and draw them.
+
+        Parameters
+        ----------
+        model : LocalMARegressor or LocalMAClassifier
+            A fitted model.
+        X : table or array
+            The n rows, as in `model.predict`.
+        sample_weight : array of shape (n,), optional
+            The weight of each row. By default all weights are one.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw. By default a new figure is made.
+        random_state : int, default=0
+            Seed of the random samples.
+
+        Returns
+        -------
+        RegionsDisplay
+            The regions, drawn.
+        """
         sample = observe(model, X, sample_weight=sample_weight).sample(random_state=random_state)
         regions = find_regions(sample, random_state=random_state)
         return describe_regions(sample, regions).plot(ax=ax)

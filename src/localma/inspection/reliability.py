@@ -40,14 +40,23 @@ class ReliabilityCurve(Record):
 class ReliabilityDisplay(Display):
     """Observed frequency against predicted probability.
 
+    Parameters
+    ----------
+    kind : {"positive", "confidence"}
+        The probability of the second of two classes, or that of the most probable class.
+    positive : label or None
+        The second of two classes.
+    curves : list of ReliabilityCurve
+        The model and the global weights.
+    sentence : str
+        The calibration error in words.
+
     Attributes
     ----------
-    kind : "positive", the probability of the second of two classes, or "confidence", that of the
-        most probable class
-    positive : the label of the second of two classes
-    curves : the model and the global weights
-    sentence : the calibration error in words
-    ax_, figure_ : set by `plot`
+    ax_ : matplotlib.axes.Axes
+        The axes of the last plot.
+    figure_ : matplotlib.figure.Figure
+        The figure of the last plot.
 
     Examples
     --------
@@ -75,7 +84,30 @@ class ReliabilityDisplay(Display):
         groups: ArrayLike | None = None,
         ax: Axes | None = None,
     ) -> ReliabilityDisplay:
-        """Measure the reliability of a classifier, and draw it."""
+        """Measure the reliability of a classifier, and draw it.
+
+        Parameters
+        ----------
+        model : LocalMARegressor or LocalMAClassifier
+            A fitted model.
+        X : table or array
+            The n rows, as in `model.predict`.
+        y : array of shape (n,) or (n, K)
+            Targets or labels.
+        sample_weight : array of shape (n,), optional
+            The weight of each row. By default all weights are one.
+        predictions : dict or array, optional
+            The candidates' predictions for X. By default the candidates are run.
+        groups : array of shape (n,), optional
+            The group of each row. Standard errors are then between groups.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw. By default a new figure is made.
+
+        Returns
+        -------
+        ReliabilityDisplay
+            The reliability, drawn.
+        """
         rows = observe(
             model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups
         )

@@ -206,17 +206,40 @@ class Summary(Record):
     not vary between rows, effects, regions and importance are empty, and map and region_errors
     are None.
 
-    Attributes
+    Parameters
     ----------
-    schema : version of the dict of `to_dict`
-    verdict : cautions, if there are any, then the result of the fit
-    cautions : reasons to doubt the model: those of the fit and those of these rows
-    model, spread, support, data : computed from all rows
-    comparison, region_errors : None without y or predictions
-    effects, importance, regions, rows : computed from a random sample
-    map : None with fewer than two features
-    path : None unless gate="auto"
-    reliability : None for a regression
+    schema : int
+        Version of the dict of `to_dict`.
+    verdict : str
+        Cautions, if there are any, then the result of the fit.
+    cautions : list of Caution
+        Reasons to doubt the model: those of the fit and those of these rows.
+    model : ModelSummary
+        The model and its candidates.
+    spread : Spread or None
+        How many candidates share the weight.
+    support : Support or None
+        Whether the rows are like the labelled sample.
+    data : DataSummary
+        The rows and their features.
+    comparison : ComparisonDisplay or None
+        None without y or predictions.
+    effects : WeightEffectDisplay
+        Computed from a random sample, as are map, regions, importance and rows.
+    map : WeightMapDisplay or None
+        None with fewer than two features.
+    regions : RegionsDisplay or None
+        Where each candidate is trusted most.
+    importance : ImportanceDisplay
+        Which features change the weights.
+    region_errors : ErrorByRegionDisplay or None
+        None without y or predictions.
+    path : LocalityPathDisplay or None
+        None unless gate="auto".
+    reliability : ReliabilityDisplay or None
+        None for a regression.
+    rows : SampledRows or None
+        Some rows with their weights.
 
     Examples
     --------
@@ -253,7 +276,18 @@ class Summary(Record):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Json]) -> Self:
-        """Restore the summary from `to_dict`, or from its JSON."""
+        """Restore the summary from `to_dict`, or from its JSON.
+
+        Parameters
+        ----------
+        values : dict
+            The dict of `to_dict`.
+
+        Returns
+        -------
+        Summary
+            The summary.
+        """
         if not isinstance(values, Mapping) or values.get("schema") != SCHEMA:
             is_dict = isinstance(values, Mapping)
             received = values.get("schema") if is_dict else type(values).__name__
@@ -305,10 +339,11 @@ def summarize(
     model : LocalMARegressor or LocalMAClassifier
         A fitted model.
     X : table or array
-        n rows, preferably rows that the model was not fitted on.
+        The n rows, preferably rows that the model was not fitted on.
     y : array of shape (n,) or (n, K), optional
         Targets or labels, needed for the comparison.
     sample_weight : array of shape (n,), optional
+        The weight of each row. By default all weights are one.
     predictions : dict or array, optional
         The candidates' predictions for X. By default the candidates are run.
     groups : array of shape (n,), optional
@@ -326,6 +361,7 @@ def summarize(
     Returns
     -------
     Summary
+        One record of all parts.
 
     Examples
     --------

@@ -102,9 +102,12 @@ def write(
 
     Parameters
     ----------
-    summary, title : see `render`
+    summary : Summary or dict
+        From `localma.inspection.summarize`, or its `to_dict` read back from JSON.
     path : str or path
         The file to write. An existing file is replaced.
+    title : str, optional
+        The heading of the page.
 
     Examples
     --------
@@ -174,7 +177,9 @@ def _loss_tiles(comparison: ComparisonDisplay) -> list[Tile]:
     loss = Tile(number(model.loss.value), label, _plus_minus(model.loss))
     if comparison.loss == "squared_error":  # the root is in the unit of the target
         rmse = model.metrics["rmse"]
-        loss = Tile(number(rmse.value), f"root mean squared error with {model.name}", _plus_minus(rmse))
+        loss = Tile(
+            number(rmse.value), f"root mean squared error with {model.name}", _plus_minus(rmse)
+        )
     measure = mean_loss(comparison.loss)
     return [
         loss,
