@@ -19,18 +19,25 @@ from localma.formatting import percent, readable
 from localma.inspection.comparison import ComparisonDisplay, compare
 from localma.inspection.display import Columns, Label, Output, Record
 from localma.inspection.effects import (
+    ImportanceDisplay,
     WeightEffectDisplay,
     WeightMapDisplay,
     choose_features,
+    importance,
     weight_effects,
     weight_map,
 )
 from localma.inspection.features import Feature, Kind
-from localma.inspection.importance import ImportanceDisplay, importance
 from localma.inspection.observed import MOST_ROWS, Model, Observed, Predictions, observe
 from localma.inspection.path import LocalityPathDisplay, locality_path
-from localma.inspection.region_errors import ErrorByRegionDisplay, region_errors
-from localma.inspection.regions import Regions, RegionsDisplay, describe_regions, find_regions
+from localma.inspection.regions import (
+    ErrorByRegionDisplay,
+    Regions,
+    RegionsDisplay,
+    describe_regions,
+    find_regions,
+    region_errors,
+)
 from localma.inspection.reliability import ReliabilityDisplay, reliability
 
 SCHEMA = 1

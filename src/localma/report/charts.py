@@ -18,8 +18,7 @@ from localma.inspection.comparison import Entry
 from localma.inspection.display import COLOURS
 from localma.inspection.effects import WeightEffect, WeightMapDisplay
 from localma.inspection.path import LocalityPathDisplay, PathPoint
-from localma.inspection.region_errors import EntryName
-from localma.inspection.regions import RegionsDisplay
+from localma.inspection.regions import EntryName, RegionsDisplay
 from localma.inspection.summary import SampledRows, Summary
 
 Named: TypeAlias = WeightEffect | WeightMapDisplay | RegionsDisplay | SampledRows
