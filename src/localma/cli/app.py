@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib import import_module
@@ -201,7 +202,8 @@ def check_table_out(out: Path, *inputs: Path) -> None:
     """Refuse an output table that cannot be written; "-" is standard output."""
     if out == STANDARD:
         return
-    _check_table_name(out, "--out: ")
+    with naming_option("--out: "):
+        named_format(out)
     if out.suffix.lower() == ".gz":
         raise WrongCallError(
             f"--out: tables are written without compression; remove .gz from {out.name!r}."
@@ -209,11 +211,13 @@ def check_table_out(out: Path, *inputs: Path) -> None:
     check_out(out, *inputs)
 
 
-def _check_table_name(path: Path, option: str = "") -> None:
+@contextmanager
+def naming_option(prefix: str = "") -> Iterator[None]:
+    """Turn an error into one about an option of the call."""
     try:
-        named_format(path)
+        yield
     except InvalidInputError as error:
-        raise WrongCallError(option + error.plain) from error
+        raise WrongCallError(prefix + error.plain) from error
 
 
 def _check_table(path: Path) -> Path:
@@ -221,7 +225,8 @@ def _check_table(path: Path) -> Path:
     if path != STANDARD:
         if not path.is_file():
             raise WrongCallError(f"The file {str(path)!r} does not exist.")
-        _check_table_name(path)
+        with naming_option():
+            named_format(path)
     return path
 
 

@@ -22,8 +22,8 @@ from rich.text import Text
 from localma._types import Json, Rows
 from localma.checks.cautions import Caution
 from localma.errors import CandidateError, InvalidInputError, LocalMAError
-from localma.formatting import decimals_for, fixed, printable, with_error
-from localma.inspection.observed import Measured
+from localma.formatting import fixed, printable, with_error
+from localma.inspection.observed import Measured, decimals_of_column
 from localma.inspection.summary import Advice
 from localma.tables.files import TableReader
 from localma.tables.sniffing import TableFileError
@@ -146,9 +146,7 @@ def column_of(measured: Sequence[Measured], *, errors: bool = True) -> list[str]
     >>> column_of([Measured(1.5, 0.25), Measured(20.0, 0.31)])
     ['1.50 ± 0.25', '20.00 ± 0.31']
     """
-    decimals = decimals_for(
-        (pair.standard_error for pair in measured), (pair.value for pair in measured)
-    )
+    decimals = decimals_of_column(measured)
     if not errors:
         return [fixed(pair.value, decimals).replace("−", "-") for pair in measured]
     cells = [with_error(pair.value, pair.standard_error, decimals) for pair in measured]

@@ -10,7 +10,7 @@ predictions hardly matter.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -104,6 +104,8 @@ CLASSIFICATION: dict[str, Measure] = {
     "log_loss": _mean_of(_log_loss),
     "brier": mean_square,
 }
+MEASURES = {False: REGRESSION, True: CLASSIFICATION}
+"""The measures, by whether the model predicts classes."""
 
 
 @dataclass(frozen=True)
@@ -462,10 +464,13 @@ def compare(
         gaps = _find_gaps(observed, methods)
     cautions = [*_cautions(observed, gap), *caution_of_gaps(gaps)]
     warn(each for each in cautions if each not in observed.model.cautions_)
-    claim = _claim(observed, entries, best_candidate, gap)
+    mean_support = None
+    if observed.model.gate_.fades:
+        mean_support = float(observed.mean(observed.support))
+    claim = _claim(observed, entries, best_candidate, gap, mean_support)
     return ComparisonDisplay(
         loss=observed.model.loss_.name,
-        metrics=list(_measures(observed)),
+        metrics=list(MEASURES[observed.is_classification]),
         n_rows=len(observed),
         n_groups=observed.n_groups,
         best=best,
@@ -478,7 +483,7 @@ def compare(
             )
             for each in gaps
         ],
-        mean_support=_mean_support(observed),
+        mean_support=mean_support,
         constant=_constant_entry(observed, gap),
         cautions=cautions,
         claim=claim,
@@ -518,17 +523,11 @@ def _entry(observed: Observed, method: Method, best: Method, model: Method) -> E
         loss=Measured(*observed.mean_and_error(method.losses)),
         metrics={
             name: _measured(observed, measure, method.mixture)
-            for name, measure in _measures(observed).items()
+            for name, measure in MEASURES[observed.is_classification].items()
         },
         to_best=_difference(observed, method, best),
         to_model=_difference(observed, method, model),
     )
-
-
-def _measures(observed: Observed) -> Mapping[str, Measure]:
-    if observed.is_classification:
-        return CLASSIFICATION
-    return REGRESSION
 
 
 def _measured(observed: Observed, measure: Measure, mixture: Array) -> Measured:
@@ -542,11 +541,8 @@ def _measured(observed: Observed, measure: Measure, mixture: Array) -> Measured:
 
 def _difference(observed: Observed, method: Method, reference: Method) -> Difference:
     """Compare the losses of two methods, paired by row."""
-    pair = observed.mean_and_error(method.losses - reference.losses)
-    return _as_difference(*pair, observed.mean_and_error(reference.losses)[0])
-
-
-def _as_difference(value: float, error: float, risk: float) -> Difference:
+    value, error = observed.mean_and_error(method.losses - reference.losses)
+    risk = observed.mean_and_error(reference.losses)[0]
     return Difference(value, error, is_clear=abs(value) > max(2 * error, negligible(risk)))
 
 
@@ -563,11 +559,12 @@ def _constant_entry(observed: Observed, gap: BaselineGap | None) -> ConstantEntr
     constant = observed.model.constant_prediction_
     if gap is None or constant is None:
         return None
+    is_clear = abs(gap.value) > max(2 * gap.standard_error, negligible(gap.risk))
     return ConstantEntry(
         name=observed.baseline.name,
         prediction=constant.tolist(),
         loss=Measured(*observed.mean_and_error(observed.baseline.losses(constant))),
-        to_model=_as_difference(gap.value, gap.standard_error, gap.risk),
+        to_model=Difference(gap.value, gap.standard_error, is_clear),
         is_idle=gap.is_idle,
         is_worse=gap.is_worse,
     )
@@ -593,15 +590,12 @@ def _find_gaps(observed: Observed, methods: Sequence[Method]) -> list[Gap]:
     return find_gaps(observed.names, sample, of_rows)
 
 
-def _mean_support(observed: Observed) -> float | None:
-    """Return the mean support of the rows; None if the gate has no local weights."""
-    if not observed.model.gate_.fades:
-        return None
-    return float(observed.mean(observed.support))
-
-
 def _claim(
-    observed: Observed, entries: Sequence[Entry], best_candidate: int, gap: BaselineGap | None
+    observed: Observed,
+    entries: Sequence[Entry],
+    best_candidate: int,
+    gap: BaselineGap | None,
+    mean_support: float | None,
 ) -> str:
     """State how good the model is; claim nothing if a constant is as good."""
     if gap is not None and gap.is_worse:
@@ -612,21 +606,15 @@ def _claim(
             f"is {readable(gap.risk)}, and that of {observed.baseline.name} of the labelled sample "
             f"is {readable(gap.baseline_risk)}. No gain is claimed."
         )
-    support = _mean_support(observed)
-    sentence = _sentence(observed, entries, best_candidate)
-    if support is None:
-        return sentence
-    return f"{sentence} Mean support of the rows: {fixed(support, 2)}."
-
-
-def _sentence(observed: Observed, entries: Sequence[Entry], best_candidate: int) -> str:
-    """Compare the model with the best candidate and the global weights, in words."""
     model = next(entry for entry in entries if entry.kind == "local")
     rivals = _rivals(entries, best_candidate)
     if observed.model.gate_.is_global:
         rivals = rivals[:1]
     title = mean_loss(observed.model.loss_.name, "Mean")
-    return f"{title} with {model.name}: {model.loss}. This is {_compared(rivals)}."
+    claim = f"{title} with {model.name}: {model.loss}. This is {_compared(rivals)}."
+    if mean_support is None:
+        return claim
+    return f"{claim} Mean support of the rows: {fixed(mean_support, 2)}."
 
 
 def _rivals(entries: Sequence[Entry], best_candidate: int) -> list[tuple[str, Entry]]:
@@ -780,10 +768,17 @@ def _gate_inputs(sample: Observed) -> Array:
 
 def _fitted_gate(sample: Observed, inputs: Array, constants: Array, random_state: int) -> Gate:
     """Fit a gate like the model's over constants."""
-    gate = _same_kind(sample.model.gate_, random_state)
+    gate: Gate = clone(sample.model.gate_)
+    if "random_state" in gate.get_params(deep=False):
+        gate.set_params(random_state=random_state)
+    if gate.needs_folds:  # the folds of the model may be tied to the rows of its sample
+        gate.set_params(cv=CONTROL_FOLDS)
+    outputs = np.tile(constants, (len(sample), 1, 1))
+    if sample.is_cross_entropy:
+        outputs = constants[:, sample.observed_classes].T[:, :, np.newaxis]
     data = Labelled.of(
         inputs,
-        _constant_outputs(sample, constants),
+        outputs,
         sample.targets,
         loss=sample.model.loss_,
         sample_weight=sample.sample_weight if sample.weighted else None,
@@ -828,20 +823,3 @@ def constant_predictions(observed: Observed) -> Array:
     if not loss.prediction.contains(constants).all():
         raise NoControlError(f"loss {loss.name!r} does not accept the extremes of y as predictions")
     return constants
-
-
-def _constant_outputs(observed: Observed, constants: Array) -> Array:
-    """Return the constants as predictions on the scale of the loss: (n, M, K)."""
-    if observed.is_cross_entropy:
-        return constants[:, observed.observed_classes].T[:, :, np.newaxis]
-    return np.tile(constants, (len(observed), 1, 1))
-
-
-def _same_kind(gate: Gate, random_state: int) -> Gate:
-    twin: Gate = clone(gate)
-    if "random_state" in twin.get_params(deep=False):
-        twin.set_params(random_state=random_state)
-    if twin.needs_folds:
-        # The folds of the model may be tied to the rows of its sample.
-        twin.set_params(cv=CONTROL_FOLDS)
-    return twin

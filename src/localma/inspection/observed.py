@@ -5,7 +5,7 @@ Weights, bands and predictions are computed once, when a part first needs them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -51,8 +51,14 @@ class Measured(Record):
     standard_error: float | None
 
     def __str__(self) -> str:
-        value, error = self.value, self.standard_error
-        return " ".join(with_error(value, error, decimals_for([error], [value]))).rstrip()
+        decimals = decimals_of_column([self])
+        return " ".join(with_error(self.value, self.standard_error, decimals)).rstrip()
+
+
+def decimals_of_column(pairs: Iterable[Measured]) -> int:
+    """Return the decimals of a column, which follow from its errors or values."""
+    values, errors = zip(*((pair.value, pair.standard_error) for pair in pairs), strict=True)
+    return decimals_for(errors, values)
 
 
 @dataclass(frozen=True)

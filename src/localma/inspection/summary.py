@@ -295,9 +295,10 @@ class Summary(Record):
         Summary
             The summary.
         """
-        if not isinstance(values, Mapping) or values.get("schema") != SCHEMA:
-            is_dict = isinstance(values, Mapping)
-            received = values.get("schema") if is_dict else type(values).__name__
+        received: Json = type(values).__name__
+        if isinstance(values, Mapping):
+            received = values.get("schema")
+        if received != SCHEMA:
             raise InvalidInputError(
                 f"A page needs a summary of schema {SCHEMA}; received {received!r}. "
                 "Make one with localma.inspection.summarize(model, X, y)."

@@ -23,7 +23,6 @@ from localma._optional import optional
 from localma._types import Json
 from localma.formatting import (
     count,
-    decimals_for,
     fixed,
     mean_loss,
     number,
@@ -33,7 +32,7 @@ from localma.formatting import (
 )
 from localma.inspection.comparison import ComparisonDisplay, ConstantEntry, Entry
 from localma.inspection.display import Output, plain
-from localma.inspection.observed import Measured
+from localma.inspection.observed import Measured, decimals_of_column
 from localma.inspection.path import CONSTANT_NAMES, LocalityGainRecord
 from localma.inspection.summary import SampledRows, Summary
 from localma.report import charts
@@ -76,6 +75,7 @@ def render(summary: Summary | Mapping[str, Json], *, title: str | None = None) -
     if not isinstance(summary, Summary):
         summary = Summary.from_dict(summary)
     styles = Styles(summary)
+    versions = {name: version(name) for name in ("localma", "numpy", "scikit-learn")}
     style, script = palette() + _asset("page.css"), _asset("page.js")
     page: str = (
         _environment()
@@ -85,7 +85,7 @@ def render(summary: Summary | Mapping[str, Json], *, title: str | None = None) -
             styles=styles,
             title=TITLE if title is None else title,
             key_numbers=key_numbers(summary),
-            versions=_versions(),
+            versions=versions | {"Python": platform.python_version()},
             style=style,
             script=script,
             hashes={"style": _hash(style), "script": _hash(script)},
@@ -222,12 +222,6 @@ def gain_tiles(gain: LocalityGainRecord) -> list[Tile]:
     return tiles
 
 
-def _versions() -> dict[str, str]:
-    """List the versions that made the page."""
-    packages = {name: version(name) for name in ("localma", "numpy", "scikit-learn")}
-    return packages | {"Python": platform.python_version()}
-
-
 def _script_data(summary: Summary, styles: Styles) -> dict[str, Json]:
     """Collect the data of the script: the rows, and the weights of each cell of the map."""
     data: dict[str, Json] = {"rows": None, "map": None}
@@ -238,7 +232,9 @@ def _script_data(summary: Summary, styles: Styles) -> dict[str, Json]:
             "weights": plain(weights.reshape(len(weights), -1).round(6)),
         }
     if summary.rows is not None:
-        features = _features_of_row(summary.rows, summary.importance.features)
+        # The features that change the weights most come first.
+        names = dict.fromkeys([*summary.importance.features, *summary.rows.features])
+        features = [name for name in names if name in summary.rows.features][:FEATURES_OF_ROW]
         regions = [] if summary.regions is None else summary.regions.regions
         data["rows"] = {
             "series": plain(styles.of(summary.rows)),
@@ -247,12 +243,6 @@ def _script_data(summary: Summary, styles: Styles) -> dict[str, Json]:
             "rows": [_row_data(summary.rows, row, features) for row in summary.rows.order],
         }
     return data
-
-
-def _features_of_row(rows: SampledRows, ranked: list[str]) -> list[str]:
-    """Choose the features that are shown for a row: those that change the weights most."""
-    names = dict.fromkeys([*ranked, *rows.features])
-    return [name for name in names if name in rows.features][:FEATURES_OF_ROW]
 
 
 def _row_data(rows: SampledRows, row: int, features: list[str]) -> Json:
@@ -284,12 +274,6 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode('ascii')}"
 
 
-def decimals(pairs: Iterable[Measured]) -> int:
-    """Return the decimals of a column."""
-    pairs = list(pairs)
-    return decimals_for([p.standard_error for p in pairs], [p.value for p in pairs])
-
-
 def sort_key(value: Output) -> Output:
     """Return the value that a column is sorted by; empty if there is none."""
     return "" if value is None or isinstance(value, list) else value
@@ -305,8 +289,9 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (charts.coordinate, count, decimals, fixed, mean_loss, number, percent, short)
+    filters = (charts.coordinate, count, fixed, mean_loss, number, percent, short)
     environment.filters |= {function.__name__: function for function in (*filters, sort_key)}
+    environment.filters["decimals"] = decimals_of_column
     environment.globals |= {
         "charts": charts,
         "constant_names": CONSTANT_NAMES,
