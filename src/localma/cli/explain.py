@@ -17,7 +17,7 @@ from localma.cli.app import (
 )
 from localma.cli.tables import note_support, read_rows
 from localma.cli.terminal import naming_rows, print_json, say, share, show_table
-from localma.formatting import number
+from localma.formatting import number, percent
 from localma.inspection import Explanation
 from localma.inspection.explanation import CandidateShare
 from localma.tables.files import TableReader
@@ -51,7 +51,7 @@ def weights(
             candidate.name,
             share(candidate.global_weight),
             share(candidate.mean_weight),
-            f"{candidate.most_trusted:.0%}",
+            percent(candidate.most_trusted),
         ]
         for candidate in summary.model.candidates
     ]
@@ -59,7 +59,7 @@ def weights(
     show_table(f"{summary.data.n_rows:,} rows of {reader.name}", head, body)
     if summary.regions is not None:
         for region in summary.regions.regions:
-            say(f"- {region.sentence} ({region.share:.0%} of rows)")
+            say(f"- {region.sentence} ({percent(region.share)} of rows)")
         say(summary.regions.sentence)
 
 

@@ -41,26 +41,28 @@ LONGEST_CELL = 40
 
 
 class SeriesStyle(NamedTuple):
-    """Look of one candidate in a plot."""
+    """Look of one candidate in a plot; dark : its colour on a dark page."""
 
     colour: str
+    dark: str
     line: LineStyleType
     marker: str
     hatch: str
 
 
 SERIES = (
-    SeriesStyle("#0072B2", "-", "o", ""),
-    SeriesStyle("#D55E00", "--", "s", "//"),
-    SeriesStyle("#009E73", ":", "^", "\\\\"),
-    SeriesStyle("#CC79A7", "-.", "D", "xx"),
-    SeriesStyle("#E69F00", (0, (6, 1)), "v", ".."),
-    SeriesStyle("#56B4E9", (0, (3, 1, 1, 1)), "P", "++"),
-    SeriesStyle("#000000", (0, (1, 1)), "X", "oo"),
-    SeriesStyle("#882255", (0, (6, 3, 1, 3, 1, 3)), "*", "--"),
-    SeriesStyle("#999999", (0, (2, 2)), "h", "||"),
+    SeriesStyle("#0072B2", "#3D9BE9", "-", "o", ""),
+    SeriesStyle("#D55E00", "#F0813A", "--", "s", "//"),
+    SeriesStyle("#009E73", "#22B88C", ":", "^", "\\\\"),
+    SeriesStyle("#CC79A7", "#E596C2", "-.", "D", "xx"),
+    SeriesStyle("#E69F00", "#F2B632", (0, (6, 1)), "v", ".."),
+    SeriesStyle("#56B4E9", "#A3DDFF", (0, (3, 1, 1, 1)), "P", "++"),
+    SeriesStyle("#000000", "#F4F4F4", (0, (1, 1)), "X", "oo"),
+    SeriesStyle("#882255", "#C65D94", (0, (6, 3, 1, 3, 1, 3)), "*", "--"),
+    SeriesStyle("#999999", "#9A9FA8", (0, (2, 2)), "h", "||"),
 )
 COLOURS = tuple(style.colour for style in SERIES)
+DARK = tuple(style.dark for style in SERIES)
 KIND_COLOURS = {"local": "#0072B2", "global": "#D55E00", "equal": "#009E73", "control": "#CC79A7"}
 KIND_MARKERS = {"local": "o", "global": "s", "equal": "^", "control": "D"}
 
