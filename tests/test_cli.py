@@ -1044,6 +1044,27 @@ def test_predict_counts_rows_unlike_the_sample_part_by_part(inside, tmp_path, mo
     assert "unlike" not in few.stderr
 
 
+def test_only_the_module_of_the_command_is_imported():
+    code = """
+import sys
+from typer.testing import CliRunner
+from localma.cli import app
+assert CliRunner().invoke(app, ["report", "--help"]).exit_code == 0
+print(*sorted(name for name in sys.modules if name.startswith("localma.cli.")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [
+        "localma.cli.app",
+        "localma.cli.report",
+        "localma.cli.tables",
+        "localma.cli.terminal",
+    ]
+
+
+def test_a_mistyped_command_is_corrected():
+    assert "Did you mean 'predict'?" in call("predcit", code=2).output
+
+
 def test_constant_weights_are_the_same_for_rows_unlike_the_sample(tmp_path):
     rng = np.random.default_rng(0)
     y, x = rng.normal(size=(2, 100))
@@ -1052,7 +1073,7 @@ def test_constant_weights_are_the_same_for_rows_unlike_the_sample(tmp_path):
     csv.write_csv(pa.table({**table, "x": x + 2000}), tmp_path / "new.csv")
     out = tmp_path / "m.localma"
     call("fit", tmp_path / "t.csv", "--target", "y", "--predictions", "pred_*", "--out", out)
-    assert "Use fixed weights." in load(out).verdict_
+    assert "Use candidate pred_right alone." in load(out).verdict_
     told = call("predict", out, tmp_path / "new.csv", "--out", tmp_path / "s.csv", "--json")
     assert json.loads(told.stdout)["unlike_sample"] == 100
     assert told.stderr == ""

@@ -139,8 +139,8 @@ def _make_command(command: Callable[..., None]) -> TyperCommand:
     run.__signature__ = Signature(list(_options(command)))  # type: ignore[attr-defined]
     program = _program()
     program.command()(run)
-    made: TyperCommand = typer.main.get_command(program)  # type: ignore[assignment]
-    return made
+    single: TyperCommand = typer.main.get_command(program)  # type: ignore[assignment]
+    return single
 
 
 def _is_group(kind: type) -> bool:

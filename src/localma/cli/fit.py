@@ -135,8 +135,9 @@ def fit(
         pool = column_candidates(roles.predictions, classes, positive)
         if positive is None and classes is not None:
             _note_positive(pool, classes)
-    kind: type[Model] = LocalMARegressor if classes is None else LocalMAClassifier
-    model = kind(pool, gate=gate, random_state=seed)
+    model: Model = LocalMAClassifier(pool, gate=gate, random_state=seed)
+    if classes is None:
+        model = LocalMARegressor(pool, gate=gate, random_state=seed)
     if checked_loss is not None:
         model.loss = checked_loss
     model.cv = folds if time is None else later_folds(sample[time], n_folds)

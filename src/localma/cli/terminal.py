@@ -53,11 +53,10 @@ def say_advice(advice: Advice, cautions: Sequence[Caution]) -> None:
     if not cautions:
         _print(Text.assemble((recommendation, "bold"), " ", evidence))
         return
-    _print(Text(recommendation, "bold"))
-    for caution in cautions:
-        say(caution.sentence)
-    if evidence:
-        say(evidence)
+    if recommendation:
+        _print(Text(recommendation, "bold"))
+    for sentence in filter(None, [*(caution.sentence for caution in cautions), evidence]):
+        say(sentence)
 
 
 def note(text: str) -> None:

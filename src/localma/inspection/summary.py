@@ -42,7 +42,7 @@ from localma.inspection.reliability import ReliabilityDisplay, reliability
 
 SCHEMA = 1
 FIT_FOUND = "The fit found:"
-FIRST_SENTENCE = re.compile(r"Use candidate .*? alone\.(?=\s|$)|.*?\.(?=\s|$)", re.DOTALL)
+FIRST_SENTENCE = re.compile(r"Use candidate .*? alone\.(?=\s|$)|.*?\.(?=\s|$)|.*", re.DOTALL)
 EFFECTS = 8
 ROWS_SHOWN = 200
 
@@ -65,9 +65,8 @@ class Advice(NamedTuple):
         if any(caution.kind == "worse_than_constant" for caution in cautions):
             return cls(NO_CLAIM, verdict.removeprefix(NO_CLAIM).strip())
         verdict = verdict.removeprefix(FIT_FOUND).strip()
-        first = FIRST_SENTENCE.match(verdict)
-        end = first.end() if first else len(verdict)
-        return cls(verdict[:end], verdict[end:].strip())
+        recommendation = FIRST_SENTENCE.findall(verdict)[0]
+        return cls(recommendation, verdict.removeprefix(recommendation).strip())
 
 
 @dataclass(frozen=True)
