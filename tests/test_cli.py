@@ -1073,7 +1073,7 @@ def test_constant_weights_are_the_same_for_rows_unlike_the_sample(tmp_path):
     csv.write_csv(pa.table({**table, "x": x + 2000}), tmp_path / "new.csv")
     out = tmp_path / "m.localma"
     call("fit", tmp_path / "t.csv", "--target", "y", "--predictions", "pred_*", "--out", out)
-    assert "Use candidate pred_right alone." in load(out).verdict_
+    assert "Use candidate 'pred_right' alone." in load(out).verdict_
     told = call("predict", out, tmp_path / "new.csv", "--out", tmp_path / "s.csv", "--json")
     assert json.loads(told.stdout)["unlike_sample"] == 100
     assert told.stderr == ""

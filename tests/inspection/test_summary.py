@@ -465,9 +465,9 @@ LEAK = Caution("leakage", "Column 'price' predicts the target.", ("price",))
             ("Use local weights.", "They lower it by 0.5."),
         ),
         (
-            "Use candidate St. Pauli alone. It fits.",
+            "Use candidate 'St. Pauli' alone. It fits.",
             [],
-            ("Use candidate St. Pauli alone.", "It fits."),
+            ("Use candidate 'St. Pauli' alone.", "It fits."),
         ),
         (
             "Mean loss with this model: 0.25 ± 0.1.",
