@@ -571,7 +571,9 @@ class TestGateFeatures:
 
     def test_wrong_kind(self, absolute):
         X, y = absolute
-        with pytest.raises(InvalidInputError, match="gate_features must be None, a list"):
+        with pytest.raises(
+            InvalidInputError, match=r"'gate_features' parameter .* a list of columns"
+        ):
             LocalMARegressor({"left": left, "right": right}, gate_features=3.5).fit(X, y)
 
     def test_nothing_left_to_see(self):

@@ -78,6 +78,10 @@ def test_every_package_is_pinned() -> None:
 
 
 def test_what_is_installed_is_what_is_pinned() -> None:
+    core = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
+    lowest = {r.name: Version(next(iter(r.specifier)).version) for r in core}
+    if all(Version(version(name)) == number for name, number in lowest.items()):
+        pytest.skip("the lowest versions are installed on purpose")
     others = {}
     for name in needed_packages():
         try:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from functools import partial
+
+from sklearn.utils._param_validation import InvalidParameterError as _SklearnParameterError
 
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _NUMPY_SCALAR = re.compile(
@@ -55,7 +58,29 @@ class LocalMAError(Exception):
 
 
 class InvalidInputError(LocalMAError, ValueError):
-    """The caller's data or parameters break a rule that the message states."""
+    """The caller's data or parameters break a rule that the message states.
+
+    Parameters
+    ----------
+    message : str
+        The rule, the value received and, unless it is in the hint, what to do.
+    python_hint : str, optional
+        What to do in terms of Python, which the command line leaves out.
+    """
+
+
+class InvalidParameterError(InvalidInputError, _SklearnParameterError):
+    """A parameter of an estimator has the wrong type or value.
+
+    It is also scikit-learn's `InvalidParameterError`, a `ValueError` and a `TypeError`.
+
+    Parameters
+    ----------
+    message : str
+        The rule, the value received and, unless it is in the hint, what to do.
+    python_hint : str, optional
+        What to do in terms of Python, which the command line leaves out.
+    """
 
 
 class CandidateError(LocalMAError, ValueError):
@@ -81,31 +106,56 @@ class CandidateError(LocalMAError, ValueError):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Pickling loses keyword-only arguments, for example in a worker process.
-        return _candidate_error, (str(self), self.candidate, self.rows, self.plain)
-
-
-def _candidate_error(
-    message: str, candidate: str, rows: tuple[int, ...], plain: str
-) -> CandidateError:
-    error = CandidateError(message, candidate=candidate, rows=rows)
-    error.plain = plain
-    return error
+        remake = partial(type(self), candidate=self.candidate)
+        return remake, (str(self),), vars(self)
 
 
 class ChangedCandidateError(LocalMAError, ValueError):
-    """A candidate is not the model with which a file was saved."""
+    """A candidate is not the model with which a file was saved.
+
+    Parameters
+    ----------
+    message : str
+        The rule, the value received and, unless it is in the hint, what to do.
+    python_hint : str, optional
+        What to do in terms of Python, which the command line leaves out.
+    """
 
 
 class FileFormatError(LocalMAError, ValueError):
-    """A saved model is damaged, or does not have the form of its format version."""
+    """A saved model is damaged, or does not have the form of its format version.
+
+    Parameters
+    ----------
+    message : str
+        The rule, the value received and, unless it is in the hint, what to do.
+    python_hint : str, optional
+        What to do in terms of Python, which the command line leaves out.
+    """
 
 
 class UntrustedFileError(LocalMAError, ValueError):
-    """A saved model needs code or addresses that are only used with `trust=True`."""
+    """A saved model needs code or addresses that are only used with `trust=True`.
+
+    Parameters
+    ----------
+    message : str
+        The rule, the value received and, unless it is in the hint, what to do.
+    python_hint : str, optional
+        What to do in terms of Python, which the command line leaves out.
+    """
 
 
 class MissingDependencyError(LocalMAError, ImportError):
-    """An optional package is not installed; the message names the extra to install."""
+    """An optional package is not installed; the message names the extra to install.
+
+    Parameters
+    ----------
+    message : str
+        The rule, the value received and, unless it is in the hint, what to do.
+    python_hint : str, optional
+        What to do in terms of Python, which the command line leaves out.
+    """
 
 
 class LocalMAWarning(UserWarning):
@@ -131,6 +181,22 @@ class OutsideSampleWarning(LocalMAWarning):
 def unknown_name(kind: str, received: object, names: Iterable[str]) -> InvalidInputError:
     """Make the error for a name that is not in a registry, with the most similar name.
 
+    Parameters
+    ----------
+    kind : str
+        The kind of thing that has names, such as "loss".
+    received : object
+        The name that the caller passed.
+    names : iterable of str
+        The names that exist.
+
+    Returns
+    -------
+    InvalidInputError
+        An error to raise.
+
+    Examples
+    --------
     >>> str(unknown_name("loss", "squared", ["squared_error", "poisson"]))
     "Unknown loss 'squared'; did you mean 'squared_error'? Known: 'poisson', 'squared_error'."
     """

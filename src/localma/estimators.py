@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from html import escape
+from numbers import Integral
 from os import PathLike
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -19,6 +21,7 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags, check_random_state
+from sklearn.utils._param_validation import HasMethods, validate_parameter_constraints
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -40,16 +43,16 @@ from localma.candidates.outputs import (
 )
 from localma.candidates.pool import Models, Predictions, check_same_index, with_named_classes
 from localma.checks.cautions import Caution, warn
-from localma.checks.fit import find_cautions, outside_sample
+from localma.checks.fit import checked_rows, find_cautions, outside_sample
 from localma.checks.losses import check_sample
 from localma.checks.training_rows import SampleLosses, find_trained_on_sample
 from localma.equations import local_average
-from localma.errors import InvalidInputError, unknown_name
+from localma.errors import InvalidInputError, InvalidParameterError, unknown_name
 from localma.evidence import Baseline, LocalityGain
 from localma.folds import Fold, Splits, count_groups, evenly_spaced, make_folds, number_groups
 from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate
 from localma.gates.base import Evidence
-from localma.gates.global_ import find_global_weights
+from localma.gates.constant import find_global_weights
 from localma.gates.labelled import Inputs
 from localma.losses import Loss, get_loss
 from localma.probes import Probes
@@ -64,6 +67,7 @@ from localma.tables.frames import (
     n_rows,
     named_columns,
     readable_tensor,
+    take_rows,
     unmasked,
     without_mask,
 )
@@ -83,6 +87,20 @@ GATES: dict[str, Callable[[], Gate]] = {
 }
 
 NO_CLAIM = "Do not use this combination."
+
+REMEDIES = {
+    "candidates": "Pass candidates={'name': fitted_model, ...}.",
+    "loss": "Pass a name such as 'squared_error', or a localma.losses.Loss.",
+    "gate": f"Pass one of {', '.join(map(repr, GATES))}, or a Gate object such as "
+    "MLPGate(hidden=(32,)).",
+    "gate_features": "Pass a list of columns, a transformer or a function of X, or leave it out.",
+    "cv": "Pass a number of folds from 2 on, or a splitter of scikit-learn.",
+    "random_state": "Pass an integer from 0 on, or None.",
+}
+"""What to do about a parameter of the wrong type or value."""
+
+MOST_LISTED = 20
+"""Candidates in the HTML representation; it only counts the remaining ones."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +134,25 @@ class _LocalMA(BaseEstimator):
     """The common part of the regressor and the classifier, which differ in targets and outputs."""
 
     _task: ClassVar[Task]
+    _doc_link_module: ClassVar[str] = "localma"
+    _doc_link_template: ClassVar[str] = ""  # no link until the documentation has an address
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
+        "candidates": [Mapping, list, tuple, None],
+        "loss": [str, Loss],
+        "gate": [str, Gate],
+        "gate_features": [
+            str, Integral, list, tuple, np.ndarray, HasMethods("transform"), callable, None,
+        ],
+        "cv": ["cv_object"],
+        "random_state": ["random_state"],
+    }  # fmt: skip
     gate_: Gate
     pool_: Pool | None
     candidate_names_: tuple[str, ...]
     output_names_: tuple[str, ...] | None
     cautions_: tuple[Caution, ...]
     constant_prediction_: Array | None
+    mean_weights_: Array | None
     probes_: Probes | None
     sample_losses_: SampleLosses | None
     _warned_outside = False
@@ -155,10 +186,13 @@ class _LocalMA(BaseEstimator):
 
         Parameters
         ----------
-        X : array or frame of shape (n, p), or anything that the candidates and `gate_features` take
+        X : array or frame of shape (n, p)
+            The inputs, or anything else that the candidates and `gate_features` take.
         y : array of shape (n,), or (n, K) for regression with several outputs
+            The targets.
         sample_weight : array of shape (n,), optional
-        predictions : optional
+            Weights of the rows. By default all are equal.
+        predictions : array, dict or frame, optional
             Predictions of the candidates for X, if they need not run: an array (n, M) or (n, M, K),
             a dict of arrays by name, or a data frame with one column per candidate. If data frames
             name several outputs (y, the dict, or a candidate's result), they are matched by name.
@@ -169,9 +203,11 @@ class _LocalMA(BaseEstimator):
 
         Returns
         -------
-        self
+        LocalMARegressor or LocalMAClassifier
+            The fitted estimator itself.
         """
         with _restored_on_error(self):
+            self._validate_params()
             random = check_random_state(self.random_state)
             self.loss_, self._warned_outside = get_loss(self.loss), False
             gate = self._make_gate(random)
@@ -206,12 +242,15 @@ class _LocalMA(BaseEstimator):
 
         Parameters
         ----------
-        X : (n, p)
-        predictions : predictions of the candidates for X, if they are not to run here.
+        X : array or frame of shape (n, p)
+            The inputs.
+        predictions : array, dict or frame, optional
+            Predictions of the candidates for X, as in `fit`, if they need not run here.
 
         Returns
         -------
-        prediction : (n,), or (n, K) with several outputs
+        array of shape (n,), or (n, K) with several outputs
+            The averages.
         """
         X = self._check_inputs(X)
         inputs = self.gate_features_.transform(X)
@@ -232,15 +271,19 @@ class _LocalMA(BaseEstimator):
 
         Parameters
         ----------
-        X : (n, p)
-        return_support : whether to also return the share of local weights in each row. It is one
-            within the labelled sample and falls to zero outside, where the weights are global.
+        X : array or frame of shape (n, p)
+            The inputs.
+        return_support : bool
+            Whether to also return the share of local weights in each row. It is one within the
+            labelled sample and falls to zero outside, where the weights are global.
 
         Returns
         -------
-        weights : (n, M), non-negative, each row summing to one; a data frame with the
-            candidates' names as columns under ``set_output(transform="pandas")`` or "polars".
-        support : (n,), only with `return_support`
+        weights : array of shape (n, M)
+            Non-negative, each row summing to one. With ``set_output(transform="pandas")`` or
+            "polars" it is a data frame, and its columns are named after the candidates.
+        support : array of shape (n,)
+            The share of local weights, only with `return_support`.
         """
         X = self._check_inputs(X)
         inputs = self.gate_features_.transform(X)
@@ -250,9 +293,23 @@ class _LocalMA(BaseEstimator):
         return weights
 
     def weight_band(self, X: Table, level: float = 0.9) -> tuple[Any, Any]:
-        """Band of the weights, from the gates of the folds and of the restarts: two (n, M).
+        """Band of the weights, from the gates of the folds and of the restarts.
 
         Only with gate="auto". Containers are those of `predict_weights`.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs.
+        level : float
+            Share of these gates whose weights lie within the band.
+
+        Returns
+        -------
+        low : array of shape (n, M)
+            Lower ends.
+        high : array of shape (n, M)
+            Upper ends.
         """
         X = self._check_inputs(X)
         low, high = self._evidence().weight_band(self.gate_features_.transform(X), level)
@@ -277,10 +334,20 @@ class _LocalMA(BaseEstimator):
         return " ".join([*(caution.sentence for caution in self.cautions_), verdict])
 
     def candidate_predictions(self, X: Table, *, rows: Sequence[int] | None = None) -> Any:
-        """Predictions of the candidates: (n, M), or (n, M, K) with several outputs or classes.
+        """Run the candidates.
 
-        The classes of a classifier are in the order of `classes_`. If X is a part of your rows,
-        pass rows : (n,), the numbers of these rows in errors. By default they count from zero.
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs.
+        rows : sequence of int, optional
+            The numbers of these rows in errors, if X is a part of your rows. By default they count
+            from zero.
+
+        Returns
+        -------
+        array of shape (n, M), or (n, M, K) with several outputs or classes
+            Their predictions. Classes are in the order of `classes_`.
         """
         X = self._check_inputs(X)
         P = self._run_candidates(X, rows=rows)
@@ -289,7 +356,18 @@ class _LocalMA(BaseEstimator):
         return P
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose the container of `predict_weights`: "default", "pandas" or "polars"."""
+        """Choose the container of `predict_weights`.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"}, optional
+            The container. None changes nothing.
+
+        Returns
+        -------
+        LocalMARegressor or LocalMAClassifier
+            The estimator itself.
+        """
         if transform is not None:
             if transform not in CONTAINERS:
                 raise unknown_name("output container", transform, CONTAINERS)
@@ -299,7 +377,12 @@ class _LocalMA(BaseEstimator):
     def save(self, path: str | PathLike[str], *, probes: bool = True) -> None:
         """Write the fitted model to one file, without pickle; `localma.load` reads it.
 
-        probes : whether to save the candidates' predictions for 16 made-up inputs, by which `load`
+        Parameters
+        ----------
+        path : str or path
+            The file.
+        probes : bool
+            Whether to save the candidates' predictions for 16 made-up inputs, by which `load`
             recognises the candidates.
         """
         from localma.model_file import save
@@ -316,6 +399,33 @@ class _LocalMA(BaseEstimator):
             if name in vars(self):
                 setattr(twin, name, copy.copy(vars(self)[name]))
         return twin
+
+    def _repr_html_inner(self) -> str:
+        return super()._repr_html_inner() + self._fit_html()
+
+    def _repr_mimebundle_(self, **options: object) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._fit_html()
+        return bundle
+
+    def _fit_html(self) -> str:
+        """The candidates with their weights, and the verdict; empty before the fit."""
+        if not hasattr(self, "gate_"):
+            return ""
+        caption, weights, names = "Mean weight", self.mean_weights_, self.candidate_names_
+        if weights is None:  # a loaded model
+            caption, weights = "Global weight", self.global_weights_
+        largest = np.argsort(-weights, kind="stable")[:MOST_LISTED]
+        rows = [f"<td>{escape(names[m])}</td><td>{weights[m]:.3f}</td>" for m in largest]
+        if len(names) > MOST_LISTED:
+            rows.append(f"<td>and {len(names) - MOST_LISTED} more</td><td></td>")
+        cautions = " ".join(caution.sentence for caution in self.cautions_)
+        return (
+            f'<div class="localma-fit"><table><tr><th>Candidate</th><th>{caption}</th></tr>'
+            f"<tr>{'</tr><tr>'.join(rows)}</tr></table>"
+            f"<p>{escape(getattr(self, 'verdict_', cautions))}</p></div>"
+        )
 
     # Hooks of the two tasks.
 
@@ -339,19 +449,26 @@ class _LocalMA(BaseEstimator):
 
     # Steps of a fit.
 
+    def _validate_params(self) -> None:
+        """Check types and ranges of the parameters, unless scikit-learn is set not to."""
+        if get_config()["skip_parameter_validation"]:
+            return
+        for name, value in self.get_params(deep=False).items():
+            try:
+                validate_parameter_constraints(
+                    self._parameter_constraints, {name: value}, type(self).__name__
+                )
+            except ValueError as error:
+                raise InvalidParameterError(f"{error} {REMEDIES[name]}") from None
+
     def _make_gate(self, random: np.random.RandomState) -> Gate:
         """Make the gate to fit, with a seed unless the user set one."""
         if isinstance(self.gate, Gate):
             gate: Gate = clone(self.gate)
-        elif isinstance(self.gate, str) and self.gate in GATES:
+        elif self.gate in GATES:
             gate = GATES[self.gate]()
-        elif isinstance(self.gate, str):
-            raise unknown_name("gate", self.gate, GATES)
         else:
-            raise InvalidInputError(
-                f"gate must be one of {', '.join(map(repr, GATES))}, or a Gate object such as "
-                f"MLPGate(hidden=(32,)); received {self.gate!r}."
-            )
+            raise unknown_name("gate", self.gate, GATES)
         if gate.get_params(deep=False).get("cv", False) is None:
             gate.set_params(cv=self.cv)
         seed = int(random.randint(np.iinfo(np.int32).max))
@@ -431,8 +548,11 @@ class _LocalMA(BaseEstimator):
                 outputs=outputs,
             )
             return P, weight
-        if sample.predictions is not None:
-            _refuse_own_models(pool)
+        if sample.predictions is not None and sample.has_own_models:
+            raise InvalidInputError(
+                "A CrossFitted candidate makes its own predictions of the sample; predictions= "
+                "would replace them. Leave predictions= out, or pass only fitted candidates."
+            )
         pool.check_labels(y)
         self.pool_, out_of_fold, covered = pool.fit(
             sample.X,
@@ -459,6 +579,7 @@ class _LocalMA(BaseEstimator):
         constant = baseline.learn()
         self.constant_prediction_ = constant if np.isfinite(constant).all() else None
         self.sample_losses_ = SampleLosses.of_sample(data)
+        self.mean_weights_ = _average_weights(self.gate_, data)
         self.probes_ = None if self.pool_ is None else Probes.of(sample.X)
         trained: list[Caution] = []
         pool = None if sample.predictions is not None else sample.pool
@@ -578,22 +699,35 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         means shuffled folds. Use a splitter of scikit-learn to respect groups or time. None means
         five folds. From 20,000 rows on (and 50 groups, if you pass `groups`), gate="auto" uses
         only one of them.
-    random_state : int, RandomState or None
+    random_state : int, RandomState instance or None, default=None
+        Seed of folds and of training.
 
     Attributes
     ----------
-    gate_ : the fitted gate
-    pool_ : the candidates; None if only predictions were passed
-    global_weights_ : (M,) the best constant weights
-    candidate_names_ : tuple of M names
-    n_outputs_ : K, the number of outputs
-    output_names_ : tuple of K names, in the order of `predict`, if data frames name the outputs (y,
-        or else the first predictions); None if they have no names
-    constant_prediction_ : (K,) the best constant prediction of the sample: the mean, median or
-        quantile of each output, as the loss elicits; None if the loss allows no constant
-    cautions_ : tuple of Caution, reasons to doubt this fit; `fit` warns of them
-    locality_gain_, path_, verdict_ : with gate="auto", the gain of local weights, the path of gates
-        that was judged, and the verdict in one sentence, after the cautions
+    gate_ : Gate
+        The fitted gate.
+    pool_ : Pool or None
+        The candidates; None if only predictions were passed.
+    global_weights_ : array of shape (M,)
+        The best constant weights.
+    mean_weights_ : array of shape (M,) or None
+        Mean weights over the sample (at most 2,000 rows); None in a loaded model.
+    candidate_names_ : tuple of M str
+        Names of the candidates.
+    n_outputs_ : int
+        The number K of outputs.
+    output_names_ : tuple of K str, or None
+        Names of the outputs in the order of `predict`, if data frames name them (y, or else the
+        first predictions).
+    constant_prediction_ : array of shape (K,) or None
+        The best constant prediction of the sample: the mean, median or quantile of each output, as
+        the loss elicits; None if the loss allows no constant.
+    cautions_ : tuple of Caution
+        Reasons to doubt this fit; `fit` warns of them.
+    n_features_in_ : int
+        Number of columns of X, if X is a table.
+    feature_names_in_ : array of str
+        Names of the columns, if X is a data frame.
 
     Examples
     --------
@@ -614,7 +748,24 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         sample_weight: ArrayLike | None = None,
         predictions: Predictions | None = None,
     ) -> float:
-        """Coefficient of determination R^2 of the prediction; arguments as in `predict`."""
+        """Coefficient of determination R^2 of the prediction.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs.
+        y : array of shape (n,) or (n, K)
+            The targets.
+        sample_weight : array of shape (n,), optional
+            Weights of the rows.
+        predictions : array, dict or frame, optional
+            Predictions of the candidates for X, as in `fit`, if they need not run here.
+
+        Returns
+        -------
+        float
+            One for a perfect prediction.
+        """
         y = self._outputs().arranged(without_mask(y, "y"), "y")
         weight = without_mask(sample_weight, "sample_weight")
         return float(r2_score(y, self.predict(X, predictions), sample_weight=weight))
@@ -654,13 +805,23 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
     loss : str or Loss, default="cross_entropy"
         "cross_entropy" needs only the probability of the observed class; any other loss acts
         on all K probabilities against the indicator of the class ("brier").
-    gate, gate_features, cv, random_state : as in `LocalMARegressor`
+    gate : str or Gate, default="auto"
+        The source of the weights, as in `LocalMARegressor`.
+    gate_features : list of columns, transformer or function of X, optional
+        The inputs of the gate. By default all columns that do not hold predictions.
+    cv : int or splitter, optional
+        Folds, as in `LocalMARegressor`. An integer means folds that are stratified by class.
+    random_state : int, RandomState instance or None, default=None
+        Seed of folds and of training.
 
     Attributes
     ----------
-    classes_ : (K,) sorted union of the classes that the candidates know
-    constant_prediction_ : (K,) shares of the classes in the sample
-    gate_, pool_, global_weights_, candidate_names_, cautions_ : as in `LocalMARegressor`
+    classes_ : array of shape (K,)
+        Sorted union of the classes that the candidates know.
+    constant_prediction_ : array of shape (K,)
+        Shares of the classes in the sample.
+    gate_, pool_, global_weights_, mean_weights_, candidate_names_, cautions_
+        As in `LocalMARegressor`. So are `n_features_in_` and `feature_names_in_`.
 
     Examples
     --------
@@ -696,12 +857,38 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         )
 
     def predict_proba(self, X: Table, predictions: Predictions | None = None) -> Array:
-        """Probabilities of the classes, in the order of `classes_`: (n, K)."""
+        """Average the candidates' probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs.
+        predictions : array, dict or frame, optional
+            Predictions of the candidates for X, as in `fit`, if they need not run here.
+
+        Returns
+        -------
+        array of shape (n, K)
+            Probabilities in the order of `classes_`.
+        """
         probabilities = np.clip(super().predict(X, predictions), 0.0, None)
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def predict(self, X: Table, predictions: Predictions | None = None) -> Labels:  # type: ignore[override]
-        """Most probable class of each row: (n,)."""
+        """Most probable class of each row.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs.
+        predictions : array, dict or frame, optional
+            Predictions of the candidates for X, as in `fit`, if they need not run here.
+
+        Returns
+        -------
+        array of shape (n,)
+            Labels of `classes_`.
+        """
         labels = np.argmax(self.predict_proba(X, predictions), axis=1)
         return np.asarray(self.classes_[labels])
 
@@ -712,7 +899,24 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         sample_weight: ArrayLike | None = None,
         predictions: Predictions | None = None,
     ) -> float:
-        """Mean accuracy of the predicted classes; arguments as in `predict`."""
+        """Mean accuracy of the predicted classes.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs.
+        y : array of shape (n,)
+            The labels.
+        sample_weight : array of shape (n,), optional
+            Weights of the rows.
+        predictions : array, dict or frame, optional
+            Predictions of the candidates for X, as in `fit`, if they need not run here.
+
+        Returns
+        -------
+        float
+            Share of the rows whose class is predicted.
+        """
         y, weight = without_mask(y, "y"), without_mask(sample_weight, "sample_weight")
         return float(accuracy_score(y, self.predict(X, predictions), sample_weight=weight))
 
@@ -757,6 +961,13 @@ def _restored_on_error(model: BaseEstimator) -> Iterator[None]:
         raise
 
 
+def _average_weights(gate: Gate, data: Labelled) -> Array:
+    """Mean weight of each candidate over rows of the sample: (M,)."""
+    rows = checked_rows(data)
+    weights = gate.predict_weights(take_rows(data.X, rows))
+    return np.average(weights, axis=0, weights=data.sample_weight[rows])
+
+
 def _check_rows(n_inputs: int, n_targets: int) -> None:
     if n_inputs != n_targets:
         raise InvalidInputError(
@@ -793,12 +1004,4 @@ def _refuse_labels(y: Output) -> None:
         raise InvalidInputError(
             f"LocalMARegressor needs a target of numbers; received labels such as {str(label)!r}. "
             "Use LocalMAClassifier, or turn y into numbers."
-        )
-
-
-def _refuse_own_models(pool: Pool) -> None:
-    if pool.has_own_models:
-        raise InvalidInputError(
-            "A CrossFitted candidate makes its own predictions of the sample; predictions= would "
-            "replace them. Leave predictions= out, or pass only fitted candidates."
         )

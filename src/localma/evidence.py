@@ -320,14 +320,8 @@ def _best_constant(loss: Loss, y: Array, weight: Array) -> float:
         return _search_constant(loss, y, weight)
     if loss.elicits == "mean":
         return float(np.average(y, weights=weight))
-    return _weighted_quantile(y, weight, loss.parameters.get("quantile", 0.5))
-
-
-def _weighted_quantile(y: Array, weight: Array, quantile: float) -> float:
-    order = np.argsort(y)
-    cumulated = np.cumsum(weight[order])
-    index = int(np.searchsorted(cumulated, quantile * cumulated[-1]))
-    return float(y[order[min(index, len(y) - 1)]])
+    quantile = loss.parameters.get("quantile", 0.5)
+    return float(np.quantile(y, quantile, weights=weight, method="inverted_cdf"))
 
 
 def _search_constant(loss: Loss, y: Array, weight: Array) -> float:

@@ -35,6 +35,15 @@ PROBABILITY_FLOOR = 2.0**-50
 class Interval:
     """A real interval, the domain of a target or of a prediction.
 
+    Parameters
+    ----------
+    low, high : float
+        The ends.
+    low_closed, high_closed : bool
+        Whether an end belongs to the interval.
+
+    Examples
+    --------
     >>> print(Interval(0, low_closed=True))
     [0, inf)
     """
@@ -51,8 +60,20 @@ class Interval:
     def contains(self, values: ArrayLike, slack: float = 0.0) -> RowMask:
         """Whether each value lies inside; NaN does not.
 
-        values : any shape -> bool of the same shape. Closed ends are widened by `slack`.
+        Parameters
+        ----------
+        values : array
+            Numbers, in any shape.
+        slack : float
+            Closed ends are widened by this number.
 
+        Returns
+        -------
+        array of bool
+            An array of the same shape.
+
+        Examples
+        --------
         >>> Interval(0, 1, low_closed=True).contains([0.0, 0.5, 1.0]).tolist()
         [True, True, False]
         """
@@ -169,6 +190,13 @@ def _squared_error_derivative(y: Array, mu: Array) -> Array:
 def squared_error() -> Loss:
     """``loss(y, mu) = (y - mu)^2``; elicits the mean.
 
+    Returns
+    -------
+    Loss
+        The loss.
+
+    Examples
+    --------
     >>> squared_error().value(np.array([3.0]), np.array([1.0])).tolist()
     [4.0]
     """
@@ -187,6 +215,13 @@ def _absolute_error_derivative(y: Array, mu: Array) -> Array:
 def absolute_error() -> Loss:
     """``loss(y, mu) = |y - mu|``; elicits the median. Its derivative at ``mu = y`` is 0.
 
+    Returns
+    -------
+    Loss
+        The loss.
+
+    Examples
+    --------
     >>> absolute_error().value(np.array([3.0]), np.array([1.0])).tolist()
     [2.0]
     """
@@ -214,12 +249,24 @@ def _huber_derivative(y: Array, mu: Array, *, delta: float) -> Array:
 
 
 def huber(delta: float = 1.35) -> Loss:
-    """Huber's loss: ``d^2 / 2`` where ``d = |y - mu| <= delta``, else ``delta (d - delta / 2)``.
+    """Huber loss: ``d^2 / 2`` where ``d = |y - mu| <= delta``, else ``delta (d - delta / 2)``.
 
     `delta` is in the unit of the target; no scale is estimated. The loss elicits Huber's location,
     between the median (small `delta`) and the mean (large `delta`). The default is that of
     scikit-learn's `HuberRegressor`, which is efficient for errors of unit scale.
 
+    Parameters
+    ----------
+    delta : float
+        Size of the error, in the unit of the target, from which on errors count linearly.
+
+    Returns
+    -------
+    Loss
+        The loss.
+
+    Examples
+    --------
     >>> huber(delta=1.0).value(np.array([0.0, 0.0]), np.array([0.5, 3.0])).tolist()
     [0.125, 2.5]
     """
@@ -252,6 +299,18 @@ def pinball(quantile: float = 0.5) -> Loss:
 
     At ``q = 0.5`` it is half the absolute error. Its derivative at ``mu = y`` is 0.
 
+    Parameters
+    ----------
+    quantile : float
+        The ``q``, between 0 and 1.
+
+    Returns
+    -------
+    Loss
+        The loss.
+
+    Examples
+    --------
     >>> pinball(quantile=0.75).value(np.array([3.0, 1.0]), np.array([1.0, 3.0])).tolist()
     [1.5, 0.5]
     """
@@ -300,6 +359,13 @@ def cross_entropy() -> Loss:
     Below `PROBABILITY_FLOOR` the loss follows its tangent, ``-log(floor) + (floor - q) / floor``:
     it is 35.7 at ``q = 0``, and its derivative ``-1 / floor``.
 
+    Returns
+    -------
+    Loss
+        The loss.
+
+    Examples
+    --------
     >>> float(cross_entropy().value(np.array(1.0), np.array(0.25)).round(6))
     1.386294
     """
@@ -317,6 +383,13 @@ def brier() -> Loss:
     The loss of a row is the *mean* over its classes. With two classes, that is the binary Brier
     score. With K classes, it is Brier's original sum over classes divided by K.
 
+    Returns
+    -------
+    Loss
+        The loss.
+
+    Examples
+    --------
     >>> one_hot, probabilities = np.array([[1.0, 0.0]]), np.array([[0.75, 0.25]])
     >>> brier().value(one_hot, probabilities).mean(axis=1).tolist()
     [0.0625]
@@ -355,6 +428,13 @@ def bernoulli() -> Loss:
     exactly 0 and 1 are allowed: below `PROBABILITY_FLOOR` each logarithm follows its tangent. The
     loss elicits the mean.
 
+    Returns
+    -------
+    Loss
+        The loss.
+
+    Examples
+    --------
     >>> bernoulli().value(np.array([0.0, 1.0]), np.array([0.5, 1.0])).round(6).tolist()
     [1.386294, 0.0]
     """
@@ -395,6 +475,13 @@ def poisson() -> Loss:
     A candidate may predict 0, as a tree does for a leaf without events: below a mean of 2^-50 the
     deviance follows its tangent. For a target of 0 the loss is ``2 mu``.
 
+    Returns
+    -------
+    Loss
+        The loss.
+
+    Examples
+    --------
     >>> poisson().value(np.array([0.0, 2.0]), np.array([3.0, 1.0])).round(6).tolist()
     [6.0, 0.772589]
     """
@@ -425,6 +512,13 @@ def gamma() -> Loss:
     Only relative errors count. It is not convex: its second derivative is negative if ``mu > 2 y``.
     Targets and predictions are strictly positive.
 
+    Returns
+    -------
+    Loss
+        The loss.
+
+    Examples
+    --------
     >>> gamma().value(np.array([2.0]), np.array([1.0])).round(6).tolist()
     [0.613706]
     """
@@ -456,6 +550,13 @@ def inverse_gaussian() -> Loss:
     It is not convex: its second derivative is negative if ``mu > 1.5 y``. Targets and predictions
     are strictly positive; below a mean of 2^-33 the deviance follows its tangent.
 
+    Returns
+    -------
+    Loss
+        The loss.
+
+    Examples
+    --------
     >>> inverse_gaussian().value(np.array([2.0]), np.array([1.0])).tolist()
     [0.5]
     """
@@ -505,6 +606,18 @@ def tweedie(power: float = 1.5) -> Loss:
     `mean_tweedie_deviance`, except that for powers in [1, 2) candidates may predict 0, because
     targets can be 0. Only powers 0 and 1 are convex.
 
+    Parameters
+    ----------
+    power : float
+        The ``p``: at most 0, or at least 1.
+
+    Returns
+    -------
+    Loss
+        The loss.
+
+    Examples
+    --------
     >>> tweedie(power=1.5).value(np.array([4.0, 0.0]), np.array([1.0, 4.0])).tolist()
     [4.0, 8.0]
     """
@@ -612,6 +725,20 @@ def get_loss(loss: str | Loss, **parameters: float) -> Loss:
 
     Case is ignored, and hyphens and spaces count as underscores.
 
+    Parameters
+    ----------
+    loss : str or Loss
+        A name, an alias or a loss.
+    **parameters : float
+        Parameters of a named loss.
+
+    Returns
+    -------
+    Loss
+        The loss.
+
+    Examples
+    --------
     >>> get_loss("quantile", quantile=0.9)
     <Loss pinball(quantile=0.9)>
     >>> get_loss("MSE"), get_loss("cross-entropy")
@@ -651,6 +778,18 @@ def is_registered(loss: Loss) -> bool:
 
     Such a loss is tested with the package and can be saved by name. Other losses are users' own.
 
+    Parameters
+    ----------
+    loss : Loss
+        Any loss.
+
+    Returns
+    -------
+    bool
+        True for a loss of the registry.
+
+    Examples
+    --------
     >>> is_registered(huber(delta=2.0)), is_registered(Loss("huber", np.add, np.add))
     (True, False)
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -32,7 +32,7 @@ from localma.checks.cautions import WARNINGS, Caution
 from localma.checks.training_rows import SampleLosses
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
 from localma.estimators import Features, LocalMAClassifier, LocalMARegressor
-from localma.gates import GATE_CLASSES, Gate
+from localma.gates import Gate
 from localma.gates.base import arrays_below, is_number, simplex_weights
 from localma.gates.recipes import Restoring, describe_gate, restore_gate
 from localma.losses import Loss, get_loss, is_registered
@@ -97,10 +97,14 @@ def save(
 
     Parameters
     ----------
-    model : a fitted `LocalMARegressor` or `LocalMAClassifier`
-    path : the file
-    notes : further texts, such as the name of the target; `load` returns them as `notes_`
-    probes : whether to save the candidates' predictions for 16 made-up inputs, so that `load`
+    model : LocalMARegressor or LocalMAClassifier
+        A fitted model.
+    path : str or path
+        The file.
+    notes : dict of str -> str, optional
+        Further texts, such as the name of the target; `load` returns them as `notes_`.
+    probes : bool
+        Whether to save the candidates' predictions for 16 made-up inputs, so that `load`
         recognises each candidate. The inputs are made from the ranges of the columns and from
         frequent categories. No row of the sample is saved. Each candidate runs twice on 16 rows.
     """
@@ -137,18 +141,42 @@ def load(
 
     Parameters
     ----------
-    path : the file
-    candidates : models by name, for candidates without a recipe in the file, or to replace a
-        recipe. An empty dict attaches none: then `predict` needs `predictions=`. The same holds
-        after a fit on predictions alone, which needs no candidates here.
-    gate : the PyTorch module of the gate, or the function that makes it, if the file cannot name
-        it; or the whole gate, as it was before it was fitted
-    gate_features : the fitted transformer or the function, if the file cannot describe it
-    loss : your own loss, which is not saved; prediction works without it
-    trust : whether to follow recipes that run code, and to open paths and addresses. Only for
-        files from people you trust.
-    probes : whether to compare the predictions of each candidate with the saved ones, for a few
+    path : str or path
+        The file.
+    candidates : dict of str -> model, optional
+        Models by name, for candidates without a recipe in the file, or to replace a recipe. An
+        empty dict attaches none: then `predict` needs `predictions=`. The same holds after a fit
+        on predictions alone, which needs no candidates here.
+    gate : Gate, torch.nn.Module or function, optional
+        The PyTorch module of the gate, or the function that makes it, if the file cannot name it;
+        or the whole gate, as it was before it was fitted.
+    gate_features : transformer or function, optional
+        The fitted transformer or the function, if the file cannot describe it.
+    loss : Loss, optional
+        Your own loss, which is not saved. Prediction works without it.
+    trust : bool
+        Whether to follow recipes that run code, and to open paths and addresses. Only for files
+        from people you trust.
+    probes : bool
+        Whether to compare the predictions of each candidate with the saved ones, for a few
         made-up inputs. A candidate whose predictions differ is refused (`ChangedCandidateError`).
+
+    Returns
+    -------
+    LocalMARegressor or LocalMAClassifier
+        The fitted model.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from localma import Column
+    >>> X = np.array([[0.0, 0.0, 1.0], [1.0, 2.0, 1.0], [2.0, 4.0, 1.0], [3.0, 6.0, 1.0]])
+    >>> candidates = {"twice": Column(1), "one": Column(2)}
+    >>> model = LocalMARegressor(candidates, gate="equal").fit(X, [0.0, 2.0, 1.0, 4.0])
+    >>> with TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/model.localma")
+    ...     load(f"{folder}/model.localma").predict(X[:2]).tolist()
+    [0.5, 1.5]
     """
     if candidates is not None and not isinstance(candidates, Mapping):
         raise InvalidInputError(
@@ -156,7 +184,7 @@ def load(
         )
     try:
         file = read(Path(path))
-        how = Restoring(GATE_CLASSES, trust, Path(path).parent, gate)
+        how = Restoring(trust, Path(path).parent, gate)
         model = _restore(file, how)
         description = file.description
         model.loss_ = model.loss = _restore_loss(description["loss"], loss)
@@ -164,11 +192,14 @@ def load(
         model.gate_features_, model.gate_features = features, features.spec
         features.raw, features.needed = model.gate_.raw_inputs, model.gate_.needs_inputs
         _restore_pool(model, description, candidates, how)
-        recorded = _restore_probes(file, model.candidate_names_)
-        model.probes_ = None if recorded is None else recorded.probes
-        if probes and recorded is not None and model.pool_ is not None:
-            names = _without_checksum(description["candidates"], candidates or {})
-            check_candidates(recorded, model.pool_, names)
+        model.probes_ = None
+        if description["probes"] is not None:
+            arrays = arrays_below(file.arrays, "probes.")
+            recorded = Recorded.from_recipe(description["probes"], arrays, model.candidate_names_)
+            model.probes_ = recorded.probes
+            if probes and model.pool_ is not None:
+                names = _without_checksum(description["candidates"], candidates or {})
+                check_candidates(recorded, model.pool_, names)
         return model
     except (LocalMAError, OSError) as error:
         _shorten(error)
@@ -220,7 +251,7 @@ def _describe(model: Model, folder: Path, notes: dict[str, str]) -> Json:
     description |= {
         "estimator": type(model).__name__,
         "loss": _describe_loss(model.loss_),
-        "gate": describe_gate(model.gate_, GATE_CLASSES, folder),
+        "gate": describe_gate(model.gate_, folder),
         "gate_features": model.gate_features_.recipe(),
         "candidates": _describe_candidates(model, folder),
         "without_candidates": model.pool_ is None,
@@ -322,6 +353,7 @@ def _restore(file: ArrayFile, how: Restoring) -> Model:
     model.gate_ = restore_gate(description["gate"], arrays_below(arrays, "gate."), how)
     model.gate = model.gate_
     model.global_weights_ = simplex_weights(arrays["global_weights"], "global_weights")
+    model.mean_weights_ = None
     _restore_inputs(model, description)
     _restore_outputs(model, description)
     evidence = description["evidence"]
@@ -561,14 +593,6 @@ def _check_classes(classes: AnyArray, pool: Pool) -> None:
             f"The candidates must know the classes that the model was fitted with, "
             f"{shown(classes.tolist())}; together these know {shown(received)}."
         )
-
-
-def _restore_probes(file: ArrayFile, names: Sequence[str]) -> Recorded | None:
-    """The candidates' predictions for made-up inputs when the model was saved."""
-    recipe = file.description["probes"]
-    if recipe is None:
-        return None
-    return Recorded.from_recipe(recipe, arrays_below(file.arrays, "probes."), names)
 
 
 def _without_checksum(entries: list[Json], attached: Models) -> list[str]:

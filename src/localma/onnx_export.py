@@ -53,13 +53,17 @@ def export_onnx(
 
     Parameters
     ----------
-    model_or_gate : a fitted estimator of localma, or a gate: equal, global, `MLPGate`, a
-        `TorchGate` over one tensor, or a `ShrunkGate` over these
-    path : the file
-    include_combination : whether the graph takes predictions and averages them; otherwise it only
-        returns the weights
-    several_outputs : whether predictions have the axis K. By default they do for a classifier and
-        for a regressor with several outputs.
+    model_or_gate : LocalMARegressor, LocalMAClassifier or Gate
+        A fitted estimator or gate. Equal and global weights, `MLPGate`, a `TorchGate` over one
+        tensor, and a `ShrunkGate` over these can be exported.
+    path : str or path
+        The file.
+    include_combination : bool
+        Whether the graph takes predictions and averages them. Otherwise it only returns the
+        weights.
+    several_outputs : bool, optional
+        Whether predictions have the axis K. By default they do for a classifier and for a
+        regressor with several outputs.
 
     Examples
     --------

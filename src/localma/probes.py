@@ -94,7 +94,7 @@ class Probes:
             if X.ndim != 2 or X.dtype.kind not in "iuf" or not X.size or X.shape[1] > MOST_COLUMNS:
                 return None
             column = ProbeColumn(None, X.dtype.name)
-            return cls._between(None, [_Range(column, *_limits(values)) for values in X[::step].T])
+            return cls._between(None, [(column, *_limits(values)) for values in X[::step].T])
         names = column_names(X)
         if not names or len(names) > MOST_COLUMNS or not all(isinstance(n, str) for n in names):
             return None
@@ -108,13 +108,13 @@ class Probes:
         return cls._between(container, [limits for limits in ranges if limits is not None])
 
     @classmethod
-    def _between(cls, container: str | None, ranges: list[_Range]) -> Self:
+    def _between(cls, container: str | None, ranges: list[Range]) -> Self:
         share = np.random.default_rng(0).random((N_PROBES, len(ranges)))
-        low, high = np.array([r.low for r in ranges]), np.array([r.high for r in ranges])
-        numbers = low * (1.0 - share) + high * share
-        whole = [r.column.dtype not in ("Float32", "Float64", "float32", "float64") for r in ranges]
+        columns, low, high = zip(*ranges, strict=True)
+        numbers = np.array(low) * (1.0 - share) + np.array(high) * share
+        whole = [c.dtype not in ("Float32", "Float64", "float32", "float64") for c in columns]
         numbers[:, whole] = np.floor(numbers[:, whole])
-        return cls(container, tuple(r.column for r in ranges), numbers)
+        return cls(container, columns, numbers)
 
     def table(self) -> Table:
         """The inputs in the container of the sample: 16 rows."""
@@ -131,27 +131,24 @@ class Probes:
         return self.container is None or find_spec(self.container) is not None
 
 
-@dataclass(frozen=True)
-class _Range:
-    column: ProbeColumn
-    low: float
-    high: float
+Range = tuple[ProbeColumn, float, float]
+"""A column with its smallest and largest value."""
 
 
-def _range_of(name: str, series: nw.Series[Any]) -> _Range | None:
+def _range_of(name: str, series: nw.Series[Any]) -> Range | None:
     """The type and the range of a column; None if values of its type cannot be made up."""
     dtype = type(series.dtype).__name__
     if dtype not in _DTYPES:
         return None
     if dtype in _TEXTS:
         levels = _frequent(series)
-        return _Range(ProbeColumn(name, dtype, levels), 0.0, float(len(levels)))
+        return ProbeColumn(name, dtype, levels), 0.0, float(len(levels))
     if dtype in ("Date", "Datetime"):
         days = np.asarray(series.drop_nulls().to_numpy()).astype("datetime64[s]")
-        return _Range(ProbeColumn(name, dtype), *_limits(days.astype(np.int64) / 86_400.0))
+        return ProbeColumn(name, dtype), *_limits(days.astype(np.int64) / 86_400.0)
     low, high = _limits(np.asarray(series.drop_nulls().to_numpy(), dtype=np.float64))
     # Whole numbers are rounded down, so the largest value would almost never occur.
-    return _Range(ProbeColumn(name, dtype), low, high + (dtype == "Boolean"))
+    return ProbeColumn(name, dtype), low, high + (dtype == "Boolean")
 
 
 def _limits(values: AnyArray) -> tuple[float, float]:

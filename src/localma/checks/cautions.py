@@ -33,7 +33,7 @@ MOST_NAMES = 5
 class Caution:
     """One reason to doubt a fitted model.
 
-    Attributes
+    Parameters
     ----------
     kind : str
         A key of `WARNINGS`.

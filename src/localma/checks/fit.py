@@ -103,14 +103,21 @@ def compare_with_constant(
     """
     if gate.evidence is not None:
         return gate.evidence.locality_gain_.beside_baseline, "held-out rows"
-    is_table = isinstance(data.X, np.ndarray) and data.X.ndim == 2
-    rows = evenly_spaced(baseline.weighing_rows, CHECKED_ROWS if is_table else CHECKED_OBJECTS)
+    rows = checked_rows(data)
     mixture = gate.average(take_rows(data.X, rows), data.P[rows])
     losses = row_losses(data.loss, data.y[rows], mixture)
     groups = data.groups
     if groups is not None:
         groups = groups[rows]
     return over_constant(losses, baseline, rows, groups), "the labelled rows"
+
+
+def checked_rows(data: Labelled) -> Rows:
+    """Rows of positive weight on which a gate is checked: fewer if they are texts or images."""
+    limit = CHECKED_OBJECTS
+    if isinstance(data.X, np.ndarray) and data.X.ndim == 2:
+        limit = CHECKED_ROWS
+    return evenly_spaced(np.flatnonzero(data.sample_weight > 0), limit)
 
 
 def outside_sample(outside: Outside, column: str) -> Caution:

@@ -46,8 +46,15 @@ def check_sample(loss: Loss, y: Array, P: Array, names: Sequence[str]) -> None:
 def check_targets(loss: Loss, y: Array) -> None:
     """Refuse targets outside the domain of a loss.
 
-    y : (n,) or (n, K).
+    Parameters
+    ----------
+    loss : Loss
+        The loss.
+    y : array of shape (n,) or (n, K)
+        The targets.
 
+    Examples
+    --------
     >>> from localma.losses import poisson
     >>> check_targets(poisson(), np.array([0.0, 3.0]))
     """
@@ -72,8 +79,17 @@ def check_predictions(loss: Loss, P: Array, names: Sequence[str] | None = None) 
 
     Probabilities may lie outside [0, 1] by `PROBABILITY_ROUNDING`.
 
-    P : (n, M) or (n, M, K); names : names of the M candidates.
+    Parameters
+    ----------
+    loss : Loss
+        The loss.
+    P : array of shape (n, M) or (n, M, K)
+        The predictions.
+    names : sequence of str, optional
+        Names of the M candidates.
 
+    Examples
+    --------
     >>> from localma.losses import poisson
     >>> check_predictions(poisson(), np.array([[0.0, 3.0]]))
     """
@@ -99,8 +115,17 @@ def check_predictions(loss: Loss, P: Array, names: Sequence[str] | None = None) 
 def check_unit(loss: Loss, y: Array, P: Array) -> None:
     """Refuse targets and predictions in a unit so small or large that a loss loses its digits.
 
-    y : (n, K), P : (n, M, K), inside the domains of the loss. About a thousand rows are checked.
+    Parameters
+    ----------
+    loss : Loss
+        The loss.
+    y : array of shape (n, K)
+        Targets inside the domain of the loss.
+    P : array of shape (n, M, K)
+        Predictions inside the domain of the loss. About a thousand rows are checked.
 
+    Examples
+    --------
     >>> from localma.losses import squared_error
     >>> check_unit(squared_error(), np.full((3, 1), 1e20), np.full((3, 2, 1), 2e20))
     """
@@ -171,8 +196,17 @@ def try_loss(loss: Loss, y: Array, mixture: Array) -> None:
     derivative is correct if it lies between the slopes of the value to the left and to the right,
     so any subgradient is allowed at a kink. A mixture at the end of its domain is moved inside.
 
-    y, mixture : (n,) or (n, K), inside the domains of the loss.
+    Parameters
+    ----------
+    loss : Loss
+        The loss.
+    y : array of shape (n,) or (n, K)
+        Targets inside the domain of the loss.
+    mixture : array of the same shape
+        Averaged predictions inside the domain of the loss.
 
+    Examples
+    --------
     >>> wrong = Loss("mine", lambda y, mu: (y - mu) ** 2, lambda y, mu: y - mu)
     >>> try_loss(wrong, np.array([1.0, 2.0, 3.0]), np.zeros(3))
     Traceback (most recent call last):

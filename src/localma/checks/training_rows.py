@@ -388,7 +388,10 @@ def moved_rows(X: Table, rows: Rows, steps: float = 1.0) -> Table | None:
     if not lengths:
         return None
     random = np.random.default_rng(0)
-    shifts = {column: _signed_steps(steps * length, random) for column, length in lengths.items()}
+    shifts = {}
+    for column, length in lengths.items():
+        forwards = random.choice([-1.0, 1.0], size=len(rows)) * steps * length
+        shifts[column] = np.concatenate([forwards, -forwards])
     moved = take_rows(X, np.tile(rows, 2))
     if isinstance(moved, np.ndarray):
         for column, shift in shifts.items():
@@ -439,12 +442,6 @@ def _step_length(values: Array, rows: Rows, reference: Rows) -> Array | None:
     to_end = np.minimum(at_rows - ordered[0], ordered[-1] - at_rows)
     length = np.minimum((upper - lower) / 2, to_end).clip(0.0)
     return np.where(np.isfinite(length), length, 0.0)
-
-
-def _signed_steps(length: Array, random: np.random.Generator) -> Array:
-    """Steps in a random direction, and then the opposite ones: (m,) -> (2 m,)."""
-    forwards = random.choice([-1.0, 1.0], size=len(length)) * length
-    return np.concatenate([forwards, -forwards])
 
 
 # Losses on new rows.
@@ -521,8 +518,8 @@ def find_gaps(names: Sequence[str], sample: SampleLosses, here: SampleLosses) ->
     """
     if min(sample.n, here.n) < FEWEST_COMPARED or _are_beyond_chance(here, sample).any():
         return []
-    pairs = zip(here.mean.tolist(), sample.mean.tolist(), strict=True)
-    ratios = [_ratio(new, old) for new, old in pairs]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.nan_to_num(here.mean / sample.mean, nan=1.0, posinf=inf).tolist()
     beyond = _are_beyond_chance(sample, here)
     return [
         Gap(
@@ -534,12 +531,6 @@ def find_gaps(names: Sequence[str], sample: SampleLosses, here: SampleLosses) ->
         for m, name in enumerate(names)
         if beyond[m] and ratios[m] >= LEAST_GAP
     ]
-
-
-def _ratio(new: float, old: float) -> float:
-    if old > 0:
-        return new / old
-    return inf if new > 0 else 1.0
 
 
 def _is_apart(ratios: list[float], m: int) -> bool:

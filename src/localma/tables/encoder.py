@@ -136,6 +136,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     columns_ : list of EncodedColumn
     left_out_ : dict of str -> str
         Columns that are not used, and why.
+    n_features_in_ : int
+        Number of columns of the frame.
+    feature_names_in_ : array of str
+        Names of these columns; in a loaded model, of the columns that it was asked to use.
 
     Examples
     --------
@@ -154,6 +158,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def fit(self, X: IntoDataFrame, y: ArrayLike | None = None) -> Self:
         """Decide how each column of a data frame is encoded."""
         frame = _frame(X)
+        self._set_inputs(frame.columns)
         self.left_out_: dict[str, str] = {}
         self.columns_: list[EncodedColumn] = []
         for name in _column_list(self.features, frame):
@@ -163,6 +168,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             else:
                 self.columns_.append(column)
         return self
+
+    def _set_inputs(self, names: Sequence[str]) -> None:
+        """Set the attributes that scikit-learn reads."""
+        self.feature_names_in_ = np.array(names, dtype=object)
+        self.n_features_in_ = len(names)
 
     def transform(self, X: IntoDataFrame) -> Array:
         """Encode a data frame: (n, p)."""
@@ -235,6 +245,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             raise _unknown_form(recipe)
         restored = [_restored(column) for column in columns]
         encoder = cls([*(column.name for column in restored), *left_out])  # for a refit
+        encoder._set_inputs(encoder.features or ())
         encoder.columns_ = restored
         encoder.left_out_ = {name: str(reason)[:200] for name, reason in left_out.items()}
         if len(set(encoder.features or ())) < len(restored) + len(left_out):

@@ -88,7 +88,7 @@ def check_rows_and_columns(X: Sized) -> None:
 
     >>> check_rows_and_columns(np.zeros((3, 2)))
     """
-    if isinstance(X, Mapping):
+    if isinstance(X, Mapping) and not isinstance(X, sparray):  # SciPy 1.13 has sparse dicts
         raise InvalidInputError(
             f"X must be an array, a data frame or a list of rows; received a {type(X).__name__} "
             f"with the keys {_listed(X, 5)}. If they are columns, pass pandas.DataFrame(X) or "

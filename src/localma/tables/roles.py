@@ -186,6 +186,7 @@ class FittedEncoder(TableEncoder):
         fitted = cls(list(columns))
         fitted.columns_ = [column for column in encoder.columns_ if column.name in columns]
         fitted.left_out_ = {}
+        fitted._set_inputs(columns)
         return fitted
 
     def fit(self, X: IntoDataFrame, y: object = None) -> Self:
