@@ -26,11 +26,11 @@ from typer.testing import CliRunner  # noqa: E402
 from localma import Column, LocalMAClassifier, LocalMARegressor, load  # noqa: E402
 from localma.cli import app  # noqa: E402
 from localma.errors import InvalidInputError  # noqa: E402
+from localma.formatting import printable  # noqa: E402
 from localma.imports import import_object, modules_beside  # noqa: E402
 from localma.tables import files  # noqa: E402
 from localma.tables.files import read_table, writing  # noqa: E402
 from localma.tables.sniffing import named_format  # noqa: E402
-from localma.wording import printable  # noqa: E402
 
 
 def make_table(n, seed=0):
@@ -1044,6 +1044,27 @@ def test_predict_counts_rows_unlike_the_sample_part_by_part(inside, tmp_path, mo
     assert "unlike" not in few.stderr
 
 
+def test_only_the_module_of_the_command_is_imported():
+    code = """
+import sys
+from typer.testing import CliRunner
+from localma.cli import app
+assert CliRunner().invoke(app, ["report", "--help"]).exit_code == 0
+print(*sorted(name for name in sys.modules if name.startswith("localma.cli.")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [
+        "localma.cli.app",
+        "localma.cli.report",
+        "localma.cli.tables",
+        "localma.cli.terminal",
+    ]
+
+
+def test_a_mistyped_command_is_corrected():
+    assert "Did you mean 'predict'?" in call("predcit", code=2).output
+
+
 def test_constant_weights_are_the_same_for_rows_unlike_the_sample(tmp_path):
     rng = np.random.default_rng(0)
     y, x = rng.normal(size=(2, 100))
@@ -1052,7 +1073,7 @@ def test_constant_weights_are_the_same_for_rows_unlike_the_sample(tmp_path):
     csv.write_csv(pa.table({**table, "x": x + 2000}), tmp_path / "new.csv")
     out = tmp_path / "m.localma"
     call("fit", tmp_path / "t.csv", "--target", "y", "--predictions", "pred_*", "--out", out)
-    assert "Use fixed weights." in load(out).verdict_
+    assert "Use candidate 'pred_right' alone." in load(out).verdict_
     told = call("predict", out, tmp_path / "new.csv", "--out", tmp_path / "s.csv", "--json")
     assert json.loads(told.stdout)["unlike_sample"] == 100
     assert told.stderr == ""
@@ -1091,11 +1112,14 @@ def test_shuffled_targets_are_said_by_fit_evaluate_and_report(tmp_path, gate):
     pytest.importorskip("jinja2")
     page = tmp_path / "page.html"
     said = call("report", out, tmp_path / "test.csv", "--out", page, "--no-control")
-    assert in_one_line(said.stdout).startswith(worse)
+    assert in_one_line(said.stdout).startswith(f"Do not use this combination. {worse}")
     text = page.read_text()
-    assert "Caution: read this first" in text
-    assert f'<p class="verdict">{worse}' in text
-    assert "lower than" not in text.split("<nav", 1)[0]
+    headline = '<p class="verdict"><strong>Do not use this combination.</strong></p>'
+    assert re.search(
+        f"{headline}\\s*<div[^>]*><p><strong>Caution: read this first</strong></p>", text
+    )
+    assert f"<p>{worse}" in text
+    assert "lower" not in text.split("<nav", 1)[0].split("<body>", 1)[1]
 
 
 def test_a_column_of_the_other_class_names_the_option(tmp_path):
@@ -1799,7 +1823,7 @@ def test_terminals_that_lack_signs(folder, tmp_path, settings):
 
 
 def test_the_control_the_model_and_their_difference_add_up(inside, monkeypatch):
-    monkeypatch.setattr("localma.inspection.control.CONTROL_ROWS", 60)
+    monkeypatch.setattr("localma.inspection.comparison.CONTROL_ROWS", 60)
     told = json.loads(call("evaluate", "rent.localma", "test.csv", "--json").stdout)
     by_kind = {entry["kind"]: entry for entry in told["entries"]}
     control, model = by_kind["control"], by_kind["local"]

@@ -262,7 +262,8 @@ def test_every_command_and_option_is_on_the_page():
     sections = dict(
         re.findall(r"^## `localma ([\w-]+)`\n(.*?)(?=^## )", commands_page(), re.M | re.S)
     )
-    commands = get_command(app).commands
+    program = get_command(app)
+    commands = {name: program.get_command(None, name) for name in program.list_commands(None)}
     assert list(sections) == list(commands)
     for name, command in commands.items():
         known = {o for p in command.params for o in [*p.opts, *p.secondary_opts] if o[:2] == "--"}

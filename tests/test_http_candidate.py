@@ -36,7 +36,7 @@ from localma.candidates.http_post import (
     read_predictions,
 )
 from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
-from localma.wording import printable
+from localma.formatting import printable
 from tests.loopback import Handler, Service, running
 
 X = np.arange(20.0).reshape(10, 2)

@@ -11,7 +11,15 @@ import localma
 
 PACKAGE = Path(localma.__file__).parent
 FOUNDATION = {"errors", "_types", "_optional"}
-TOOLS = {"wording", "progress", "imports", "pretrained", "_torch_packages", "_signals", "_threads"}
+TOOLS = {
+    "formatting",
+    "progress",
+    "imports",
+    "pretrained",
+    "_torch_packages",
+    "_signals",
+    "_threads",
+}
 LAYERS = [
     FOUNDATION,
     TOOLS,

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localma.errors import InvalidInputError, MissingDependencyError
+from localma.formatting import fixed, number, percent
 from localma.inspection import Summary
 from localma.inspection.display import COLOURS
 from localma.report import render, write
@@ -29,8 +30,7 @@ from localma.report.charts import (
     readable_on,
     ticks,
 )
-from localma.report.page import MOST_CANDIDATES, _environment, safe_json
-from localma.wording import fixed, number, percent
+from localma.report.page import MOST_CANDIDATES, _environment, key_numbers, safe_json
 from tests.report_summaries import CASES, HOSTILE, fifty, five_classes, hostile, split, two_classes
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
@@ -260,6 +260,15 @@ def test_the_head_says_what_these_rows_say_beside_the_verdict_of_the_fit():
     head = Read(render(summary).split("<nav", 1)[0]).text()
     assert "of this page" not in head
     assert "held-out" not in head
+
+
+def test_the_first_number_is_in_the_unit_of_the_target():
+    summary = split()
+    model = next(e for e in summary["comparison"]["entries"] if e["kind"] == "local")
+    rmse = model["metrics"]["rmse"]["value"]
+    tile = key_numbers(Summary.from_dict(summary))[0]
+    assert tile.value == number(rmse)
+    assert tile.label == f"root mean squared error with {model['name']}"
 
 
 def test_every_candidate_has_a_card():

@@ -8,7 +8,7 @@ import sys
 from localma._optional import optional
 from localma._signals import ending_on_signals
 from localma.errors import LocalMAError, MissingDependencyError
-from localma.wording import printable
+from localma.formatting import printable
 
 DEBUG = "LOCALMA_DEBUG"
 """The environment variable that makes the program show tracebacks."""

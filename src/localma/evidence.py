@@ -17,8 +17,8 @@ from scipy.special import ndtr, stdtrit
 from localma._types import Array, Rows
 from localma.equations import row_losses
 from localma.folds import evenly_spaced
+from localma.formatting import mean_loss, readable
 from localma.losses import Loss, is_registered
-from localma.wording import mean_loss, readable
 
 Rule = Callable[[Array, Array, Array], Array]
 

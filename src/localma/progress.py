@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from localma._optional import optional
 from localma.errors import InvalidInputError
-from localma.wording import printable
+from localma.formatting import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -182,10 +182,9 @@ class _Work:
 class _Display:
     """The place on the terminal where all bars of the process are drawn."""
 
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.open_tasks = 0
-        self.rich: Progress | None = None
+    lock = Lock()
+    open_tasks = 0
+    rich: Progress | None = None
 
     def open(self, description: str, total: int | None) -> TaskID:
         with self.lock:

@@ -24,7 +24,7 @@ from localma.inspection import (
     summarize,
 )
 from localma.inspection.display import SERIES, name_text
-from localma.inspection.importance import FeatureImportance
+from localma.inspection.effects import FeatureImportance
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")

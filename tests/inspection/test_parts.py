@@ -15,26 +15,29 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from localma import Column, LocalMAClassifier, LocalMARegressor, as_candidate
 from localma.errors import InvalidInputError
+from localma.formatting import resolved
 from localma.inspection import compare, evaluate, explain, observe, summarize
-from localma.inspection.control import constant_predictions
-from localma.inspection.effects import choose_features, weight_effects
+from localma.inspection.comparison import constant_predictions
+from localma.inspection.effects import choose_features, importance, weight_effects, weight_map
 from localma.inspection.features import (
     Feature,
     make_bins,
     read_features,
     shuffle_column,
 )
-from localma.inspection.importance import importance
 from localma.inspection.observed import most_trusted
-from localma.inspection.region_errors import region_errors
-from localma.inspection.regions import Condition, describe_regions, find_regions, shortest_cut
+from localma.inspection.regions import (
+    Condition,
+    describe_regions,
+    find_regions,
+    region_errors,
+    shortest_cut,
+)
 from localma.inspection.reliability import reliability
 from localma.inspection.summary import disagreement, spread, support
-from localma.inspection.weight_map import weight_map
 from localma.losses import tweedie
 from localma.tables.encoder import GateFeatures
 from localma.tables.frames import dense
-from localma.wording import resolved
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")

@@ -16,10 +16,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from localma import Column, LocalMAClassifier, LocalMARegressor, load
+from localma.checks.cautions import Caution
 from localma.errors import InvalidInputError, LocalMAWarning
 from localma.gates import ShrunkGate
 from localma.inspection import Summary, explain, observe, summarize
 from localma.inspection.display import plain
+from localma.inspection.summary import Advice
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")
@@ -448,3 +450,49 @@ def test_names_are_escaped_in_html_and_on_a_terminal(step):
     assert "<b>" not in compared._repr_html_()
     assert "&lt;b&gt;" in compared._repr_html_()
     assert "\x07" not in str(compared)
+
+
+WORSE = Caution("worse_than_constant", "The combined prediction is worse than a constant.")
+LEAK = Caution("leakage", "Column 'price' predicts the target.", ("price",))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "cautions", "expected"),
+    [
+        (
+            "Use local weights. They lower it by 0.5.",
+            [],
+            ("Use local weights.", "They lower it by 0.5."),
+        ),
+        (
+            "Use candidate 'St. Pauli' alone. It fits.",
+            [],
+            ("Use candidate 'St. Pauli' alone.", "It fits."),
+        ),
+        (
+            "Mean loss with this model: 0.25 ± 0.1.",
+            [],
+            ("Mean loss with this model: 0.25 ± 0.1.", ""),
+        ),
+        (f"{LEAK.sentence} Use fixed weights. Why.", [LEAK], ("Use fixed weights.", "Why.")),
+        (
+            f"{LEAK.sentence} The fit found: Use fixed weights.",
+            [LEAK],
+            ("Use fixed weights.", ""),
+        ),
+        (
+            f"{WORSE.sentence} Do not use this combination.",
+            [WORSE],
+            ("Do not use this combination.", ""),
+        ),
+        (
+            f"{WORSE.sentence} The fit found: Use local weights.",
+            [WORSE],
+            ("Do not use this combination.", "The fit found: Use local weights."),
+        ),
+        (WORSE.sentence, [WORSE], ("Do not use this combination.", "")),
+        (LEAK.sentence, [LEAK], ("", "")),
+    ],
+)
+def test_advice_is_the_recommendation_and_its_evidence(verdict, cautions, expected):
+    assert Advice.of(verdict, cautions) == expected

@@ -36,9 +36,9 @@ from localma._types import Array, Float64, Json
 from localma.candidates.base import RowError
 from localma.candidates.outputs import Table
 from localma.errors import LocalMAError
+from localma.formatting import printable
 from localma.storage.array_file import parse_json
 from localma.tables.frames import column_names, dense
-from localma.wording import printable
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -17,12 +17,12 @@ from localma.checks.cautions import Caution, list_names
 from localma.equations import row_losses
 from localma.evidence import Baseline, BaselineGap, baseline_gap
 from localma.folds import evenly_spaced
+from localma.formatting import readable
 from localma.gates import Gate, Labelled
 from localma.gates.support import Outside
 from localma.losses import PROBABILITY
 from localma.tables.encoder import GateFeatures
 from localma.tables.frames import ArrowRows, take_rows
-from localma.wording import readable
 
 CHECKED_ROWS = 2_000
 """Largest number of rows that a check reads."""

@@ -31,9 +31,9 @@ from localma.checks.cautions import Caution, list_names
 from localma.equations import row_losses
 from localma.evidence import effective_number, mean_and_error
 from localma.folds import count_groups, evenly_spaced
+from localma.formatting import readable
 from localma.gates import Labelled
 from localma.tables.frames import LARGE_ROWS, column_names, dense, n_rows, take_rows, to_narwhals
-from localma.wording import readable
 
 Measured = tuple[float, float]
 """A mean and its standard error."""

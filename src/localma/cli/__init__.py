@@ -7,21 +7,6 @@ SIGTERM.
 
 from __future__ import annotations
 
-from localma.cli import evaluate, explain, fit, maintain, predict, report
-from localma.cli.app import add_command, app
-
-for _command in (
-    fit.fit,
-    predict.predict,
-    evaluate.evaluate,
-    explain.weights,
-    explain.explain,
-    report.report,
-    maintain.inspect,
-    maintain.cache,
-    maintain.warm_up,
-    maintain.demo,
-):
-    add_command(_command)
+from localma.cli.app import app
 
 __all__ = ["app"]

@@ -5,33 +5,67 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, TypeAlias, get_type_hints
 
 import typer
-from typer import Argument, Option
+from typer import Argument, Context, Option
+from typer.core import TyperCommand, TyperGroup
 from typer.models import OptionInfo
 
 from localma.cli.terminal import OPTIONS, plain_message, show_warning
 from localma.errors import InvalidInputError, LocalMAError, LocalMAWarning
+from localma.formatting import printable
 from localma.tables.roles import RoleError
 from localma.tables.sniffing import STANDARD, TextOptions, named_format
-from localma.wording import printable
 
 TASK_HINTS = {"Set the task to": "Add --task", "set the task to": "add --task"}
 SEPARATORS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
 
 OptionValue: TypeAlias = "bool | int | float | str | Path | list[str] | None"
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+COMMANDS = {
+    "fit": "fit",
+    "predict": "predict",
+    "evaluate": "evaluate",
+    "weights": "explain",
+    "explain": "explain",
+    "report": "report",
+    "inspect": "maintain",
+    "cache": "maintain",
+    "warm-up": "maintain",
+    "demo": "maintain",
+}
+"""The module of each command, which is imported when the command is called."""
+
+
+class Commands(TyperGroup):
+    """The commands of the program, each made when it is needed."""
+
+    def list_commands(self, ctx: Context) -> list[str]:  # type: ignore[override]
+        """List the names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> TyperCommand | None:  # type: ignore[override]
+        """Return a command. For an unknown name all are made, so that one can be suggested."""
+        for name in {cmd_name} & COMMANDS.keys() or COMMANDS:
+            if name not in self.commands:
+                module = import_module(f"localma.cli.{COMMANDS[name]}")
+                self.add_command(_make_command(getattr(module, name.replace("-", "_"))))
+        command: TyperCommand | None = self.commands.get(cmd_name)  # type: ignore[assignment]
+        return command
+
+
+_program = partial(
+    typer.Typer, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
+app = _program(cls=Commands, no_args_is_help=True)
 
 
 class WrongCallError(typer.BadParameter):
@@ -78,8 +112,8 @@ class OptionGroup:
     """Base class of options that several commands share; every field has a default."""
 
 
-def add_command(command: Callable[..., None]) -> None:
-    """Add a function to the program as a command.
+def _make_command(command: Callable[..., None]) -> TyperCommand:
+    """Make a command of the program from a function.
 
     Its parameters become arguments and options. An `OptionGroup` stands for its fields.
     """
@@ -103,7 +137,10 @@ def add_command(command: Callable[..., None]) -> None:
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__signature__ = Signature(list(_options(command)))  # type: ignore[attr-defined]
-    app.command()(run)
+    program = _program()
+    program.command()(run)
+    single: TyperCommand = typer.main.get_command(program)  # type: ignore[assignment]
+    return single
 
 
 def _is_group(kind: type) -> bool:
@@ -165,7 +202,8 @@ def check_table_out(out: Path, *inputs: Path) -> None:
     """Refuse an output table that cannot be written; "-" is standard output."""
     if out == STANDARD:
         return
-    _check_table_name(out, "--out: ")
+    with naming_option("--out: "):
+        named_format(out)
     if out.suffix.lower() == ".gz":
         raise WrongCallError(
             f"--out: tables are written without compression; remove .gz from {out.name!r}."
@@ -173,11 +211,13 @@ def check_table_out(out: Path, *inputs: Path) -> None:
     check_out(out, *inputs)
 
 
-def _check_table_name(path: Path, option: str = "") -> None:
+@contextmanager
+def naming_option(prefix: str = "") -> Iterator[None]:
+    """Turn an error into one about an option of the call."""
     try:
-        named_format(path)
+        yield
     except InvalidInputError as error:
-        raise WrongCallError(option + error.plain) from error
+        raise WrongCallError(prefix + error.plain) from error
 
 
 def _check_table(path: Path) -> Path:
@@ -185,7 +225,8 @@ def _check_table(path: Path) -> Path:
     if path != STANDARD:
         if not path.is_file():
             raise WrongCallError(f"The file {str(path)!r} does not exist.")
-        _check_table_name(path)
+        with naming_option():
+            named_format(path)
     return path
 
 

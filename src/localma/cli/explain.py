@@ -17,11 +17,10 @@ from localma.cli.app import (
 )
 from localma.cli.tables import note_support, read_rows
 from localma.cli.terminal import naming_rows, print_json, say, share, show_table
+from localma.formatting import number, percent
 from localma.inspection import Explanation
-from localma.inspection.display import Output
 from localma.inspection.explanation import CandidateShare
 from localma.tables.files import TableReader
-from localma.wording import readable
 
 MAX_CLASSES = 5
 """With more classes, only the probability of the predicted class is printed."""
@@ -52,7 +51,7 @@ def weights(
             candidate.name,
             share(candidate.global_weight),
             share(candidate.mean_weight),
-            f"{candidate.most_trusted:.0%}",
+            percent(candidate.most_trusted),
         ]
         for candidate in summary.model.candidates
     ]
@@ -60,7 +59,7 @@ def weights(
     show_table(f"{summary.data.n_rows:,} rows of {reader.name}", head, body)
     if summary.regions is not None:
         for region in summary.regions.regions:
-            say(f"- {region.sentence} ({region.share:.0%} of rows)")
+            say(f"- {region.sentence} ({percent(region.share)} of rows)")
         say(summary.regions.sentence)
 
 
@@ -95,7 +94,7 @@ def explain(
 def _show(explanation: Explanation, reader: TableReader) -> None:
     predicted, probabilities = explanation.prediction, explanation.probabilities
     classes = _displayed_classes(explanation)
-    heads, total, contributes = ["prediction"], _value(predicted), "contributes"
+    heads, total, contributes = ["prediction"], number(predicted), "contributes"
     if probabilities is not None:
         heads = [f"p({label})" for label in classes]
         total = share(probabilities[str(predicted)])
@@ -112,7 +111,7 @@ def _show(explanation: Explanation, reader: TableReader) -> None:
     ]
     body.append(["combined", *_outputs(explanation, classes), "1.000", "1.000", total])
     head = ["candidate", *heads, "weight here", "global weight", contributes]
-    title = f"{_row_name(explanation.row, reader)}: {_value(predicted)}"
+    title = f"{_row_name(explanation.row, reader)}: {number(predicted)}"
     show_table(title, head, body, best=len(body) - 1)
     say(explanation.sentence)
     if explanation.region:
@@ -134,20 +133,11 @@ def _displayed_classes(explanation: Explanation) -> list[str]:
 def _outputs(predicted: Explanation | CandidateShare, classes: list[str]) -> list[str]:
     """Write the prediction, or the probabilities of classes."""
     if predicted.probabilities is None:
-        return [_value(predicted.prediction)]
+        return [number(predicted.prediction)]
     return [share(predicted.probabilities[label]) for label in classes]
 
 
 def _contribution(candidate: CandidateShare) -> str:
     if candidate.probabilities is not None and isinstance(candidate.contribution, float):
         return share(candidate.contribution)
-    return _value(candidate.contribution)
-
-
-def _value(output: Output) -> str:
-    """Write a prediction: a number, several numbers, or a label."""
-    if isinstance(output, list):
-        return ", ".join(map(readable, output))
-    if isinstance(output, float | int) and not isinstance(output, bool):
-        return readable(output)
-    return str(output)
+    return number(candidate.contribution)

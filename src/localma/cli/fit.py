@@ -29,13 +29,16 @@ from localma.cli.app import (
     Trust,
     WrongCallError,
     check_out,
+    naming_option,
     option,
 )
 from localma.cli.tables import check_unique, labelled_rows, split_names
 from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
 from localma.folds import DEFAULT_FOLDS
+from localma.formatting import count
 from localma.inspection.display import Label, plain
+from localma.inspection.summary import Advice
 from localma.losses import Loss, get_loss
 from localma.model_file import Model, save
 from localma.tables.cells import Known
@@ -52,7 +55,6 @@ from localma.tables.roles import (
     time_order,
 )
 from localma.tables.sniffing import TableFileError
-from localma.wording import count
 
 MAX_CLASSES = 5
 """Classes that are printed."""
@@ -116,7 +118,6 @@ def fit(
     names += split_names("--predictions", predictions, reader.names)
     inputs = features and split_names("--features", features, reader.names)
     roles = Roles(target, names, inputs, weight, group, time).resolve(reader.names)
-    _check_unique_roles(reader, roles)
     sample, rows = _read(reader, roles, task)
     n_folds = folds or DEFAULT_FOLDS
     if gate == "auto":
@@ -135,7 +136,11 @@ def fit(
         pool = column_candidates(roles.predictions, classes, positive)
         if positive is None and classes is not None:
             _note_positive(pool, classes)
-    model = _make_model(classes, pool, checked_loss, gate, seed)
+    model: Model = LocalMAClassifier(pool, gate=gate, random_state=seed)
+    if classes is None:
+        model = LocalMARegressor(pool, gate=gate, random_state=seed)
+    if checked_loss is not None:
+        model.loss = checked_loss
     model.cv = folds if time is None else later_folds(sample[time], n_folds)
     with terminal.naming_rows(reader, rows):
         left_out = _fit(model, sample, roles, pool, runs_models=models is not None)
@@ -151,10 +156,8 @@ def fit(
 def _check_loss(name: str | None, task: str) -> Loss | None:
     if name is None:
         return None
-    try:
+    with naming_option("--loss: "):
         loss = get_loss(name)
-    except InvalidInputError as error:
-        raise WrongCallError(f"--loss: {error.plain}") from error
     if task == "regression" and loss.name in CLASS_LOSSES:
         raise WrongCallError(
             f"--loss {name} is for classes, but --task is regression. Leave one of them out, or "
@@ -165,24 +168,20 @@ def _check_loss(name: str | None, task: str) -> Loss | None:
 
 def _read_pool(path: Path, trust: bool) -> Candidates:
     try:
-        return read_pool(path, trust=trust)
+        with naming_option("--models: "):
+            return read_pool(path, trust=trust)
     except UntrustedFileError as error:
         raise WrongCallError(
             f"--models: {error.plain} Add --trust if you trust the authors of {path.name}."
         ) from error
-    except InvalidInputError as error:
-        raise WrongCallError(f"--models: {error.plain}") from error
-
-
-def _check_unique_roles(reader: TableReader, roles: Roles) -> None:
-    for parameter in ("target", "weight", "group", "time"):
-        check_unique(reader, f"--{parameter}", getattr(roles, parameter))
-    for name in roles.predictions:
-        check_unique(reader, "--predictions", name)
 
 
 def _read(reader: TableReader, roles: Roles, task: str) -> tuple[pa.Table, Rows]:
     """Read the labelled rows, in time order if there is one, and their indices in the file."""
+    for parameter in ("target", "weight", "group", "time"):
+        check_unique(reader, f"--{parameter}", getattr(roles, parameter))
+    for name in roles.predictions:
+        check_unique(reader, "--predictions", name)
     numeric = dict.fromkeys(roles.predictions, "--predictions")
     if roles.weight is not None:
         numeric[roles.weight] = "--weight"
@@ -245,14 +244,6 @@ def _note_positive(pool: Candidates, classes: AnyArray) -> None:
                 f"The column {name!r} is used as the probability of {column.classes[-1].item()!r}. "
                 "If that is wrong, add --positive."
             )
-
-
-def _make_model(
-    classes: AnyArray | None, pool: Candidates, loss: Loss | None, gate: str, seed: int
-) -> Model:
-    if classes is None:
-        return LocalMARegressor(pool, loss=loss or "squared_error", gate=gate, random_state=seed)
-    return LocalMAClassifier(pool, loss=loss or "cross_entropy", gate=gate, random_state=seed)
 
 
 def _fit(
@@ -361,9 +352,6 @@ def _show(result: FitResult, reader: TableReader) -> None:
     terminal.say(f"The gate sees {', '.join(result.features) or 'no column'}.")
     for name, reason in result.left_out.items():
         terminal.say(f"The gate does not see {name!r}: {reason}.")
-    if result.verdict:
-        terminal.say(result.verdict)
-    else:
-        for caution in result.cautions:
-            terminal.say(caution.sentence)
+    if result.verdict or result.cautions:
+        terminal.say_advice(Advice.of(result.verdict or "", result.cautions), result.cautions)
     terminal.say(f"wrote {result.model}")

@@ -16,10 +16,10 @@ from localma.candidates.base import recipe_type_of
 from localma.cli.app import AsJson, ModelFile, Seed, WrongCallError, option
 from localma.cli.terminal import print_json, say, show_table
 from localma.errors import FileFormatError
+from localma.formatting import fixed, printable
 from localma.model_file import inspect as read_description
 from localma.storage.array_file import ArrayFile
 from localma.storage.cache import cache_folder, cache_info, clean_cache
-from localma.wording import printable
 
 MAX_NAMES = 20
 """Names that are printed in full; the remaining ones are counted."""
@@ -205,7 +205,7 @@ def demo(
     show_table(
         "x^3 on [-2, 2] from two linear models and 200 labelled points",
         ["prediction by", "MSE against the truth"],
-        [[name, f"{error:.3f}"] for name, error in errors.items()],
+        [[name, fixed(error, 3)] for name, error in errors.items()],
         best=list(errors.values()).index(min(errors.values())),
     )
     say(example.mixtures["local"].verdict_)

@@ -10,7 +10,7 @@ from typer import Option
 
 from localma.cli.app import ModelFile, Seed, TableFile, TextFlags, Trust, check_out, option
 from localma.cli.tables import LabelFlags, read_labelled
-from localma.cli.terminal import say
+from localma.cli.terminal import say, say_advice
 from localma.inspection import summarize
 
 
@@ -39,7 +39,7 @@ def report(
         rows = replace(summary.rows, index=sample.rows[summary.rows.index].tolist())
         summary = replace(summary, rows=rows)
     write(summary, out, title=title or f"{model.stem} on {sample.reader.name}")
-    say(summary.verdict)
+    say_advice(summary.advice, summary.cautions)
     comparison = summary.comparison
     if comparison is not None and comparison.claim not in summary.verdict:
         claim = comparison.claim[0].lower() + comparison.claim[1:]

@@ -22,10 +22,11 @@ from rich.text import Text
 from localma._types import Json, Rows
 from localma.checks.cautions import Caution
 from localma.errors import CandidateError, InvalidInputError, LocalMAError
-from localma.inspection.observed import Measured
+from localma.formatting import fixed, printable, with_error
+from localma.inspection.observed import Measured, decimals_of_column
+from localma.inspection.summary import Advice
 from localma.tables.files import TableReader
 from localma.tables.sniffing import TableFileError
-from localma.wording import decimals_for, fixed, printable, with_error
 
 BEYOND_ASCII = re.compile(r"[^\x00-\x7e]")
 ASCII_SPELLINGS = {"±": "+/-", "−": "-", "–": "-", "²": "^2", "≤": "<=", "≥": ">=", "…": "..."}
@@ -44,6 +45,18 @@ OPTIONS = {
 def say(text: str) -> None:
     """Print a sentence, wrapped at words."""
     _print(_displayable(text, sys.stdout, "\n"))
+
+
+def say_advice(advice: Advice, cautions: Sequence[Caution]) -> None:
+    """Print the recommendation in bold, then the reasons to doubt it, then the evidence."""
+    recommendation, evidence = (_displayable(text, sys.stdout, "\n") for text in advice)
+    if not cautions:
+        _print(Text.assemble((recommendation, "bold"), " ", evidence))
+        return
+    if recommendation:
+        _print(Text(recommendation, "bold"))
+    for sentence in filter(None, [*(caution.sentence for caution in cautions), evidence]):
+        say(sentence)
 
 
 def note(text: str) -> None:
@@ -132,9 +145,7 @@ def column_of(measured: Sequence[Measured], *, errors: bool = True) -> list[str]
     >>> column_of([Measured(1.5, 0.25), Measured(20.0, 0.31)])
     ['1.50 ± 0.25', '20.00 ± 0.31']
     """
-    decimals = decimals_for(
-        (pair.standard_error for pair in measured), (pair.value for pair in measured)
-    )
+    decimals = decimals_of_column(measured)
     if not errors:
         return [fixed(pair.value, decimals).replace("−", "-") for pair in measured]
     cells = [with_error(pair.value, pair.standard_error, decimals) for pair in measured]

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from localma.inspection.comparison import ComparisonDisplay, compare, evaluate
-from localma.inspection.effects import WeightEffectDisplay
+from localma.inspection.display import Display, Record
+from localma.inspection.effects import ImportanceDisplay, WeightEffectDisplay, WeightMapDisplay
 from localma.inspection.explanation import Explanation, explain
-from localma.inspection.importance import ImportanceDisplay
 from localma.inspection.observed import Observed, observe
 from localma.inspection.path import LocalityPathDisplay, locality_path
-from localma.inspection.region_errors import ErrorByRegionDisplay
-from localma.inspection.regions import RegionsDisplay
+from localma.inspection.regions import ErrorByRegionDisplay, RegionsDisplay
 from localma.inspection.reliability import ReliabilityDisplay
 from localma.inspection.summary import Summary, summarize
-from localma.inspection.weight_map import WeightMapDisplay
 
 __all__ = [
     "ComparisonDisplay",
+    "Display",
     "ErrorByRegionDisplay",
     "Explanation",
     "ImportanceDisplay",
     "LocalityPathDisplay",
     "Observed",
+    "Record",
     "RegionsDisplay",
     "ReliabilityDisplay",
     "Summary",

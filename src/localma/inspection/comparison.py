@@ -1,27 +1,38 @@
-"""Mean losses of the candidates and of equal, global and local weights, compared by row."""
+"""Mean losses of the candidates and of equal, global and local weights, compared by row.
+
+The control asks whether the gate could predict the target without the candidates. Weights that
+depend on the input can follow the target by themselves: over two constants, the smallest and the
+largest target, a gate is a regression. So a gate of the same kind is cross-fitted on the labelled
+rows, with constants in place of the candidates. If it does as well as the model, the candidates'
+predictions hardly matter.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
-from localma._types import Array
+from localma._types import Array, Rows
 from localma.checks.cautions import Caution, warn
 from localma.checks.fit import LEAST_ROWS, worse_than_constant
 from localma.checks.training_rows import Gap, SampleLosses, caution_of_gaps, find_gaps
-from localma.equations import global_average, row_losses
+from localma.equations import global_average, local_average, row_losses
 from localma.errors import InvalidInputError
 from localma.evidence import BaselineGap, baseline_gap, negligible
+from localma.folds import make_folds
+from localma.formatting import decimals_of, fixed, mean_loss, readable
+from localma.gates import Gate, Labelled
 from localma.inspection import display
-from localma.inspection.control import Control, NoControlError, fit_control
 from localma.inspection.display import Columns, Display, Label, Record
 from localma.inspection.observed import Difference, Measured, Model, Observed, Predictions, observe
 from localma.losses import cross_entropy
-from localma.wording import decimals_of, fixed, mean_loss, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,6 +47,14 @@ of a measure is that of the mean influence.
 
 MOST_DRAWN = 15
 CANDIDATE_COLOUR, CANDIDATE_MARKER = "0.35", "x"
+
+CONTROL_ROWS = 3000
+"""Rows that the control is fitted on, at most."""
+CONTROL_FOLDS = 3
+LEAST_CONTROL_ROWS = 30
+LEAST_CONTROL_GROUPS = 5
+"""Fewer groups could not be split again into three folds."""
+MOST_CONSTANTS = 50
 
 
 def _mean_of(of_rows: Callable[[Array, Array], Array]) -> Measure:
@@ -85,6 +104,8 @@ CLASSIFICATION: dict[str, Measure] = {
     "log_loss": _mean_of(_log_loss),
     "brier": mean_square,
 }
+MEASURES = {False: REGRESSION, True: CLASSIFICATION}
+"""The measures, by whether the model predicts classes."""
 
 
 @dataclass(frozen=True)
@@ -162,20 +183,40 @@ class LossGap(Record):
 class ComparisonDisplay(Display):
     """Mean loss of each candidate, of equal, global and local weights, and of the control.
 
+    Parameters
+    ----------
+    loss : str
+        Name of the loss.
+    metrics : list of str
+        Names of the other measures: rmse, mae, r2 or accuracy, log_loss, brier.
+    n_rows : int
+        Number of rows.
+    n_groups : int or None
+        Number of groups.
+    best, best_candidate : int
+        Positions in `entries`.
+    entries : list of Entry
+        The M candidates, then equal, global and local weights, and the control if there is
+        one.
+    control : ControlNote
+        Whether the gate could predict the target without the candidates.
+    gaps : list of LossGap
+        Candidates that are clearly worse here than on the labelled sample.
+    mean_support : float or None
+        Mean support of the rows; None if the weights are constant.
+    constant : ConstantEntry or None
+        The best constant prediction; None with fewer than 10 rows.
+    cautions : list of Caution
+        Reasons to doubt the model.
+    claim, sentence : str
+        The result in words, without and with the cautions.
+
     Attributes
     ----------
-    loss : name of the loss
-    metrics : names of the other measures: rmse, mae, r2 or accuracy, log_loss, brier
-    n_rows, n_groups : n_groups is None without groups
-    best, best_candidate : positions in `entries`
-    entries : M candidates, then equal, global and local weights and the control, if there is one
-    control : whether the gate could predict the target without the candidates
-    gaps : candidates that are clearly worse here than on the labelled sample
-    mean_support : None if the weights are constant
-    constant : None with fewer than 10 rows
-    cautions : reasons to doubt the model
-    claim, sentence : the result in words, without and with the cautions
-    ax_, figure_ : set by `plot`
+    ax_ : matplotlib.axes.Axes
+        The axes of the last plot.
+    figure_ : matplotlib.figure.Figure
+        The figure of the last plot.
 
     Examples
     --------
@@ -215,7 +256,34 @@ class ComparisonDisplay(Display):
         ax: Axes | None = None,
         random_state: int = 0,
     ) -> ComparisonDisplay:
-        """Compare a model with its candidates, and draw the result."""
+        """Compare a model with its candidates, and draw the result.
+
+        Parameters
+        ----------
+        model : LocalMARegressor or LocalMAClassifier
+            A fitted model.
+        X : table or array
+            The n rows, as in `model.predict`.
+        y : array of shape (n,) or (n, K)
+            Targets or labels.
+        sample_weight : array of shape (n,), optional
+            The weight of each row. By default all weights are one.
+        predictions : dict or array, optional
+            The candidates' predictions for X. By default the candidates are run.
+        groups : array of shape (n,), optional
+            The group of each row. Standard errors are then between groups.
+        control : bool, default=True
+            Whether to also cross-fit a gate over constants.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw. By default a new figure is made.
+        random_state : int, default=0
+            Seed of the random samples.
+
+        Returns
+        -------
+        ComparisonDisplay
+            The losses, drawn.
+        """
         rows = observe(
             model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups
         )
@@ -237,7 +305,18 @@ class ComparisonDisplay(Display):
         return bool(self.cautions) or (self.constant is not None and self.constant.is_idle)
 
     def ranked(self, n_candidates: int) -> list[Entry]:
-        """Return the entries by loss, with at most this many candidates."""
+        """Return the entries by loss, the smallest first.
+
+        Parameters
+        ----------
+        n_candidates : int
+            The largest number of candidates to return.
+
+        Returns
+        -------
+        list of Entry
+            The best candidates, and all other entries.
+        """
         ordered = sorted(
             self.entries, key=lambda entry: (entry.loss.value is None, entry.loss.value or 0.0)
         )
@@ -245,7 +324,7 @@ class ComparisonDisplay(Display):
         hidden = {id(entry) for entry in candidates[n_candidates:]}
         return [entry for entry in ordered if id(entry) not in hidden]
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per entry: its loss, the difference to the best, and the metrics."""
         table: Columns = {
             "name": [entry.name for entry in self.entries],
@@ -258,11 +337,11 @@ class ComparisonDisplay(Display):
             table[name] = [entry.metrics[name].value for entry in self.entries]
         return table
 
-    def notes(self) -> list[str]:
+    def _notes(self) -> list[str]:
         """Return the result in words, then the control."""
         return [self.sentence, self.control.sentence]
 
-    def plot(self, *, ax: Axes | None = None) -> Self:
+    def _draw(self, ax: Axes | None) -> None:
         """Draw the losses, best first, with at most fifteen candidates."""
         entries = self.ranked(MOST_DRAWN)
         ax = self._start_plot(ax, 6.8, 1.3 + 0.3 * len(entries))
@@ -288,7 +367,6 @@ class ComparisonDisplay(Display):
         if len(entries) < len(self.entries):
             title += f" {len(self.entries) - len(entries)} worse candidates are not shown."
         self._set_title(title)
-        return self
 
 
 def evaluate(
@@ -311,6 +389,7 @@ def evaluate(
     X, y : table or array, and array of shape (n,) or (n, K)
         Labelled rows that the model was not fitted on.
     sample_weight : array of shape (n,), optional
+        The weight of each row. By default all weights are one.
     predictions : dict or array, optional
         The candidates' predictions for X. By default the candidates are run.
     groups : array of shape (n,), optional
@@ -324,6 +403,7 @@ def evaluate(
     Returns
     -------
     ComparisonDisplay
+        The losses, and the result in words.
 
     Examples
     --------
@@ -350,11 +430,15 @@ def compare(
     ----------
     observed : Observed
         A fitted model with labelled rows, from `observe`.
-    control, random_state : see `evaluate`
+    control : bool, default=True
+        Whether to also cross-fit a gate over constants.
+    random_state : int, default=0
+        Seed of the control.
 
     Returns
     -------
     ComparisonDisplay
+        The losses, and the result in words.
 
     Examples
     --------
@@ -380,10 +464,13 @@ def compare(
         gaps = _find_gaps(observed, methods)
     cautions = [*_cautions(observed, gap), *caution_of_gaps(gaps)]
     warn(each for each in cautions if each not in observed.model.cautions_)
-    claim = _claim(observed, entries, best_candidate, gap)
+    mean_support = None
+    if observed.model.gate_.fades:
+        mean_support = float(observed.mean(observed.support))
+    claim = _claim(observed, entries, best_candidate, gap, mean_support)
     return ComparisonDisplay(
         loss=observed.model.loss_.name,
-        metrics=list(_measures(observed)),
+        metrics=list(MEASURES[observed.is_classification]),
         n_rows=len(observed),
         n_groups=observed.n_groups,
         best=best,
@@ -396,7 +483,7 @@ def compare(
             )
             for each in gaps
         ],
-        mean_support=_mean_support(observed),
+        mean_support=mean_support,
         constant=_constant_entry(observed, gap),
         cautions=cautions,
         claim=claim,
@@ -436,17 +523,11 @@ def _entry(observed: Observed, method: Method, best: Method, model: Method) -> E
         loss=Measured(*observed.mean_and_error(method.losses)),
         metrics={
             name: _measured(observed, measure, method.mixture)
-            for name, measure in _measures(observed).items()
+            for name, measure in MEASURES[observed.is_classification].items()
         },
         to_best=_difference(observed, method, best),
         to_model=_difference(observed, method, model),
     )
-
-
-def _measures(observed: Observed) -> Mapping[str, Measure]:
-    if observed.is_classification:
-        return CLASSIFICATION
-    return REGRESSION
 
 
 def _measured(observed: Observed, measure: Measure, mixture: Array) -> Measured:
@@ -460,11 +541,8 @@ def _measured(observed: Observed, measure: Measure, mixture: Array) -> Measured:
 
 def _difference(observed: Observed, method: Method, reference: Method) -> Difference:
     """Compare the losses of two methods, paired by row."""
-    pair = observed.mean_and_error(method.losses - reference.losses)
-    return _as_difference(*pair, observed.mean_and_error(reference.losses)[0])
-
-
-def _as_difference(value: float, error: float, risk: float) -> Difference:
+    value, error = observed.mean_and_error(method.losses - reference.losses)
+    risk = observed.mean_and_error(reference.losses)[0]
     return Difference(value, error, is_clear=abs(value) > max(2 * error, negligible(risk)))
 
 
@@ -481,11 +559,12 @@ def _constant_entry(observed: Observed, gap: BaselineGap | None) -> ConstantEntr
     constant = observed.model.constant_prediction_
     if gap is None or constant is None:
         return None
+    is_clear = abs(gap.value) > max(2 * gap.standard_error, negligible(gap.risk))
     return ConstantEntry(
         name=observed.baseline.name,
         prediction=constant.tolist(),
         loss=Measured(*observed.mean_and_error(observed.baseline.losses(constant))),
-        to_model=_as_difference(gap.value, gap.standard_error, gap.risk),
+        to_model=Difference(gap.value, gap.standard_error, is_clear),
         is_idle=gap.is_idle,
         is_worse=gap.is_worse,
     )
@@ -511,15 +590,12 @@ def _find_gaps(observed: Observed, methods: Sequence[Method]) -> list[Gap]:
     return find_gaps(observed.names, sample, of_rows)
 
 
-def _mean_support(observed: Observed) -> float | None:
-    """Return the mean support of the rows; None if the gate has no local weights."""
-    if not observed.model.gate_.fades:
-        return None
-    return float(observed.mean(observed.support))
-
-
 def _claim(
-    observed: Observed, entries: Sequence[Entry], best_candidate: int, gap: BaselineGap | None
+    observed: Observed,
+    entries: Sequence[Entry],
+    best_candidate: int,
+    gap: BaselineGap | None,
+    mean_support: float | None,
 ) -> str:
     """State how good the model is; claim nothing if a constant is as good."""
     if gap is not None and gap.is_worse:
@@ -530,21 +606,15 @@ def _claim(
             f"is {readable(gap.risk)}, and that of {observed.baseline.name} of the labelled sample "
             f"is {readable(gap.baseline_risk)}. No gain is claimed."
         )
-    support = _mean_support(observed)
-    sentence = _sentence(observed, entries, best_candidate)
-    if support is None:
-        return sentence
-    return f"{sentence} Mean support of the rows: {fixed(support, 2)}."
-
-
-def _sentence(observed: Observed, entries: Sequence[Entry], best_candidate: int) -> str:
-    """Compare the model with the best candidate and the global weights, in words."""
     model = next(entry for entry in entries if entry.kind == "local")
     rivals = _rivals(entries, best_candidate)
     if observed.model.gate_.is_global:
         rivals = rivals[:1]
     title = mean_loss(observed.model.loss_.name, "Mean")
-    return f"{title} with {model.name}: {model.loss}. This is {_compared(rivals)}."
+    claim = f"{title} with {model.name}: {model.loss}. This is {_compared(rivals)}."
+    if mean_support is None:
+        return claim
+    return f"{claim} Mean support of the rows: {fixed(mean_support, 2)}."
 
 
 def _rivals(entries: Sequence[Entry], best_candidate: int) -> list[tuple[str, Entry]]:
@@ -632,3 +702,124 @@ def _against_control(control: Measured, model: Measured, gap: Difference) -> str
             "so add a model trained on these inputs to the pool."
         )
     return f"{text}. The control is {size} higher: the candidates' predictions matter."
+
+
+class NoControlError(Exception):
+    """The control cannot be fitted; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Control:
+    """Cross-fitted predictions of a gate over constants, for all rows.
+
+    mixture : (n, K), on the scale of y or of classes; constants : predictions that replaced the
+    candidates; n_fitted : number of rows that each gate was fitted on.
+    """
+
+    mixture: Array
+    constants: list[Label]
+    n_fitted: int
+
+
+def fit_control(observed: Observed, random_state: int = 0) -> Control:
+    """Cross-fit a gate like the model's over constants.
+
+    The gates are fitted on at most 3,000 rows and predict all rows, so that the control and the
+    model are compared on the same rows. No gate predicts a row, or a group, that it was fitted on.
+    """
+    constants = constant_predictions(observed)
+    rng = np.random.default_rng(random_state)
+    weighted = np.flatnonzero(observed.sample_weight > 0)
+    n = min(len(weighted), CONTROL_ROWS)
+    rows = np.sort(rng.choice(weighted, n, replace=False))
+    sample = observed.take(rows)
+    inputs = _gate_inputs(sample)
+    folds = make_folds(CONTROL_FOLDS, np.arange(n), sample.groups, random_state=random_state)
+    fold_of_row = _fold_of_row(observed, rows, [test for _, test in folds])
+    all_inputs = inputs
+    if n < len(observed):
+        all_inputs = observed.model.gate_features_.transform(observed.X)
+    weights = np.empty((len(observed), len(constants)))
+    for fold, (train, _) in enumerate(folds):
+        gate = _fitted_gate(sample.take(train), inputs[train], constants, random_state)
+        test = fold_of_row == fold
+        weights[test] = gate.predict_weights(all_inputs[test])
+    P = np.broadcast_to(constants, (len(observed), *constants.shape))
+    labels = np.squeeze(constants).tolist()
+    if observed.is_classification:
+        labels = observed.model.classes_.tolist()
+    return Control(local_average(weights, P), labels, len(folds[0][0]))
+
+
+def _gate_inputs(sample: Observed) -> Array:
+    """Return the inputs of the gate; raise NoControlError if no gate can be fitted on them."""
+    n = len(sample)
+    if n < LEAST_CONTROL_ROWS:
+        raise NoControlError(f"it needs {LEAST_CONTROL_ROWS} labelled rows, and there are {n}")
+    if sample.n_groups is not None and sample.n_groups < LEAST_CONTROL_GROUPS:
+        raise NoControlError(
+            f"it needs {LEAST_CONTROL_GROUPS} groups, and there are {sample.n_groups}"
+        )
+    inputs = sample.model.gate_features_.transform(sample.X)
+    if not isinstance(inputs, np.ndarray) or inputs.ndim != 2:
+        raise NoControlError("the inputs of this gate are not numbers in columns")
+    return inputs
+
+
+def _fitted_gate(sample: Observed, inputs: Array, constants: Array, random_state: int) -> Gate:
+    """Fit a gate like the model's over constants."""
+    gate: Gate = clone(sample.model.gate_)
+    if "random_state" in gate.get_params(deep=False):
+        gate.set_params(random_state=random_state)
+    if gate.needs_folds:  # the folds of the model may be tied to the rows of its sample
+        gate.set_params(cv=CONTROL_FOLDS)
+    outputs = np.tile(constants, (len(sample), 1, 1))
+    if sample.is_cross_entropy:
+        outputs = constants[:, sample.observed_classes].T[:, :, np.newaxis]
+    data = Labelled.of(
+        inputs,
+        outputs,
+        sample.targets,
+        loss=sample.model.loss_,
+        sample_weight=sample.sample_weight if sample.weighted else None,
+        groups=sample.groups,
+    )
+    with warnings.catch_warnings():
+        # The global weights of the control are not used.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return gate.fit(data)
+
+
+def _fold_of_row(observed: Observed, rows: Rows, tests: list[Rows]) -> Rows:
+    """Return the fold whose gate predicts each row: (n,).
+
+    Rows that no gate was fitted on are distributed over the folds, unless their group was used.
+    """
+    fold_of_row = np.arange(len(observed)) % len(tests)
+    for fold, test in enumerate(tests):
+        fold_of_row[rows[test]] = fold
+    if observed.groups is not None:
+        fold_of_group = np.arange(observed.groups.max() + 1) % len(tests)
+        fold_of_group[observed.groups[rows]] = fold_of_row[rows]
+        fold_of_row = fold_of_group[observed.groups]
+    return fold_of_row.astype(np.intp)
+
+
+def constant_predictions(observed: Observed) -> Array:
+    """Return constants that span the targets: the two extremes, or one per class: (M, K).
+
+    Inner quantiles would keep the gate from reaching the tails, and weaken the control.
+    """
+    loss = observed.model.loss_
+    if observed.is_classification:
+        K = len(observed.model.classes_)
+        if K > MOST_CONSTANTS:
+            raise NoControlError(f"it would need {K} constants, one per class")
+        return np.eye(K)
+    targets = observed.targets[observed.sample_weight > 0]
+    constants = np.stack([targets.min(axis=0), targets.max(axis=0)])
+    if not (constants[0] < constants[1]).all():
+        raise NoControlError("the target is constant")
+    if not loss.prediction.contains(constants).all():
+        raise NoControlError(f"loss {loss.name!r} does not accept the extremes of y as predictions")
+    return constants

@@ -21,7 +21,7 @@ import numpy as np
 from localma._optional import optional
 from localma._types import Float64, Json
 from localma.errors import InvalidInputError
-from localma.wording import number, printable, short
+from localma.formatting import number, printable, short
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -41,26 +41,28 @@ LONGEST_CELL = 40
 
 
 class SeriesStyle(NamedTuple):
-    """Look of one candidate in a plot."""
+    """Look of one candidate in a plot; dark : its colour on a dark page."""
 
     colour: str
+    dark: str
     line: LineStyleType
     marker: str
     hatch: str
 
 
 SERIES = (
-    SeriesStyle("#0072B2", "-", "o", ""),
-    SeriesStyle("#D55E00", "--", "s", "//"),
-    SeriesStyle("#009E73", ":", "^", "\\\\"),
-    SeriesStyle("#CC79A7", "-.", "D", "xx"),
-    SeriesStyle("#E69F00", (0, (6, 1)), "v", ".."),
-    SeriesStyle("#56B4E9", (0, (3, 1, 1, 1)), "P", "++"),
-    SeriesStyle("#000000", (0, (1, 1)), "X", "oo"),
-    SeriesStyle("#882255", (0, (6, 3, 1, 3, 1, 3)), "*", "--"),
-    SeriesStyle("#999999", (0, (2, 2)), "h", "||"),
+    SeriesStyle("#0072B2", "#3D9BE9", "-", "o", ""),
+    SeriesStyle("#D55E00", "#F0813A", "--", "s", "//"),
+    SeriesStyle("#009E73", "#22B88C", ":", "^", "\\\\"),
+    SeriesStyle("#CC79A7", "#E596C2", "-.", "D", "xx"),
+    SeriesStyle("#E69F00", "#F2B632", (0, (6, 1)), "v", ".."),
+    SeriesStyle("#56B4E9", "#A3DDFF", (0, (3, 1, 1, 1)), "P", "++"),
+    SeriesStyle("#000000", "#F4F4F4", (0, (1, 1)), "X", "oo"),
+    SeriesStyle("#882255", "#C65D94", (0, (6, 3, 1, 3, 1, 3)), "*", "--"),
+    SeriesStyle("#999999", "#9A9FA8", (0, (2, 2)), "h", "||"),
 )
 COLOURS = tuple(style.colour for style in SERIES)
+DARK = tuple(style.dark for style in SERIES)
 KIND_COLOURS = {"local": "#0072B2", "global": "#D55E00", "equal": "#009E73", "control": "#CC79A7"}
 KIND_MARKERS = {"local": "o", "global": "s", "equal": "^", "control": "D"}
 
@@ -117,19 +119,42 @@ class Record:
         return [field.name for field in fields(cls)]  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Json]:
-        """Return all fields by name, as plain values that JSON can hold."""
+        """Convert the record to plain values that JSON can hold.
+
+        Returns
+        -------
+        dict
+            The fields by name.
+        """
         return {
             self.json_names.get(name, name): plain(getattr(self, name))
             for name in self._field_names()
         }
 
     def to_plain(self) -> Json:
-        """Return the value of this record inside the dict of another record."""
+        """Convert the record as a field of another record.
+
+        Returns
+        -------
+        dict or list
+            The value of the field.
+        """
         return self.to_dict()
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Json]) -> Self:
-        """Restore the record from `to_dict`."""
+        """Restore a record from `to_dict`, or from its JSON.
+
+        Parameters
+        ----------
+        values : dict
+            The fields by name.
+
+        Returns
+        -------
+        Record
+            A record of this class.
+        """
         hints = typing.get_type_hints(cls)
         return cls(
             **{
@@ -139,16 +164,45 @@ class Record:
         )
 
     def columns(self) -> Columns:
-        """Return the record as a table."""
+        """Return the record as a table.
+
+        Returns
+        -------
+        dict of str to list
+            The values of each column by its name.
+        """
+        return self._columns()
+
+    def notes(self) -> list[str]:
+        """Return the sentences that belong below the table.
+
+        Returns
+        -------
+        list of str
+            The sentences, such as the verdict.
+        """
+        return self._notes()
+
+    def _columns(self) -> Columns:
         values = self.to_dict().values()
         return {"field": [*self._field_names()], "value": [str(value) for value in values]}
 
-    def notes(self) -> list[str]:
-        """Return the sentences below the table."""
+    def _notes(self) -> list[str]:
         return []
 
     def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
-        """Return the table as a data frame of pandas or polars."""
+        """Return the table as a data frame.
+
+        Parameters
+        ----------
+        library : {"pandas", "polars"}
+            The package of the data frame, which must be installed.
+
+        Returns
+        -------
+        pandas.DataFrame or polars.DataFrame
+            The table.
+        """
         return optional(library, extra=None).DataFrame(self.columns())
 
     def __str__(self) -> str:
@@ -169,12 +223,39 @@ class Record:
 
 
 class Display(Record):
-    """Base of the records that matplotlib can draw."""
+    """Base of the records that matplotlib can draw.
+
+    Attributes
+    ----------
+    ax_ : matplotlib.axes.Axes
+        The axes of the last plot.
+    figure_ : matplotlib.figure.Figure
+        The figure of the last plot.
+    """
 
     if TYPE_CHECKING:  # so that `get_type_hints` does not need matplotlib
         ax_: Axes
         figure_: Figure
         _owns_figure: bool
+
+    def plot(self, *, ax: Axes | None = None) -> Self:
+        """Draw the record with matplotlib.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw. By default a new figure is made.
+
+        Returns
+        -------
+        Display
+            The record itself, with the attributes `ax_` and `figure_`.
+        """
+        self._draw(ax)
+        return self
+
+    def _draw(self, ax: Axes | None) -> None:
+        raise NotImplementedError
 
     def _start_plot(self, ax: Axes | None, width: float, height: float) -> Axes:
         """Store the axes, as scikit-learn's displays do; make a figure if there are none."""
@@ -242,7 +323,13 @@ class ListDisplay(Display, Generic[Item]):
         return self._items[position]
 
     def to_plain(self) -> Json:
-        """Return the list of records."""
+        """Convert the list of records.
+
+        Returns
+        -------
+        list
+            The records as plain values.
+        """
         return plain(self._items)
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from localma._types import Array
 from localma.errors import InvalidInputError
+from localma.formatting import fixed, percent
 from localma.inspection.display import Columns, Output, Record
 from localma.inspection.observed import Model, Observed, Predictions, observe
 from localma.inspection.regions import describe_regions, find_regions
-from localma.wording import fixed, percent
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,22 @@ class CandidateShare(Record):
 class Explanation(Record):
     """The prediction of one row, and the contributions that sum to it.
 
-    Attributes
+    Parameters
     ----------
-    row : position of the row
-    prediction : None if the candidates cannot be run
-    probabilities : by class; None for a regression
-    support : share of the local weights that is used
-    region : the sentence of its region, None without regions
-    candidates : the share of each candidate
-    sentence : the most trusted candidate, in words
+    row : int
+        Position of the row.
+    prediction : float, list of float, label or None
+        The prediction of the model; None if the candidates cannot be run.
+    probabilities : dict or None
+        The probability of each class; None for a regression.
+    support : float
+        Share of the local weights that is used.
+    region : str or None
+        The sentence of its region; None without regions.
+    candidates : list of CandidateShare
+        The share of each candidate.
+    sentence : str
+        The most trusted candidate, in words.
 
     Examples
     --------
@@ -64,7 +71,7 @@ class Explanation(Record):
     candidates: list[CandidateShare]
     sentence: str
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per candidate."""
         return {
             "candidate": [share.name for share in self.candidates],
@@ -74,7 +81,7 @@ class Explanation(Record):
             "contribution": [share.contribution for share in self.candidates],
         }
 
-    def notes(self) -> list[str]:
+    def _notes(self) -> list[str]:
         """Return the explanation in words."""
         return [sentence for sentence in (self.sentence, self.region) if sentence]
 
@@ -89,7 +96,7 @@ def explain(
     model : LocalMARegressor or LocalMAClassifier
         A fitted model.
     X : table or array
-        n rows; with more rows, the region is more precise.
+        The n rows. With more rows, the region is more precise.
     row : int
         Position of the row to explain, counted from zero; negative from the end.
     predictions : dict or array, optional
@@ -100,6 +107,7 @@ def explain(
     Returns
     -------
     Explanation
+        The prediction and the contribution of each candidate.
 
     Examples
     --------

@@ -16,9 +16,9 @@ from scipy.sparse import issparse
 
 from localma._types import AnyArray, Array, Integers, RowMask, Rows
 from localma.errors import InvalidInputError
+from localma.formatting import resolved
 from localma.tables.encoder import GateFeatures
 from localma.tables.frames import column_names, column_values, is_table, positions_of
-from localma.wording import resolved
 
 Kind = Literal["numeric", "categorical", "date"]
 

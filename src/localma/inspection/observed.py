@@ -5,7 +5,7 @@ Weights, bands and predictions are computed once, when a part first needs them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -23,10 +23,10 @@ from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.evidence import Baseline, mean_and_error
 from localma.folds import count_groups, number_groups
+from localma.formatting import decimals_for, with_error
 from localma.inspection.display import Record
 from localma.inspection.features import Feature, read_features
 from localma.tables.frames import n_rows, take_rows, unmasked, without_mask
-from localma.wording import decimals_for, with_error
 
 Predictions = ArrayLike | Mapping[str, ArrayLike] | None
 """The candidates' predictions, by name or in the order of the pool; None to run the candidates."""
@@ -51,8 +51,14 @@ class Measured(Record):
     standard_error: float | None
 
     def __str__(self) -> str:
-        value, error = self.value, self.standard_error
-        return " ".join(with_error(value, error, decimals_for([error], [value]))).rstrip()
+        decimals = decimals_of_column([self])
+        return " ".join(with_error(self.value, self.standard_error, decimals)).rstrip()
+
+
+def decimals_of_column(pairs: Iterable[Measured]) -> int:
+    """Return the decimals of a column, which follow from its errors or values."""
+    values, errors = zip(*((pair.value, pair.standard_error) for pair in pairs), strict=True)
+    return decimals_for(errors, values)
 
 
 @dataclass(frozen=True)
@@ -111,15 +117,24 @@ def most_trusted(
 class Observed:
     """A fitted model with n rows and, if known, their targets.
 
-    Attributes
+    Parameters
     ----------
-    X : n rows
-    y : (n,) or (n, K) or None
-    sample_weight : (n,)
-    weighted : whether the user passed sample weights
-    groups : (n,) numbers of the groups, from 0, or None
-    supplied : P of shape (n, M) or (n, M, K), or None if the candidates must be run
-    index : (n,) positions of the rows in the X that the user passed
+    model : LocalMARegressor or LocalMAClassifier
+        A fitted model.
+    X : table or array
+        The n rows, as in `model.predict`.
+    y : array of shape (n,) or (n, K), or None
+        Targets or labels.
+    sample_weight : array of shape (n,)
+        The weight of each row.
+    weighted : bool
+        Whether the user passed sample weights.
+    groups : array of shape (n,), or None
+        Numbers of the groups, from 0.
+    supplied : array of shape (n, M) or (n, M, K), or None
+        Predictions that the user passed; None if the candidates must be run.
+    index : array of shape (n,)
+        Positions of the rows in the X that the user passed.
     """
 
     model: Model
@@ -266,16 +281,49 @@ class Observed:
         return P
 
     def losses(self, weights: Array) -> Array:
-        """Loss of each row under weights (n, M) or (M,): (n,)."""
+        """Return the loss of each row under some weights.
+
+        Parameters
+        ----------
+        weights : array of shape (n, M) or (M,)
+            The weights of the candidates.
+
+        Returns
+        -------
+        array of shape (n,)
+            The losses.
+        """
         average = local_average if weights.ndim == 2 else global_average
         return row_losses(self.model.loss_, self.targets, average(weights, self.outputs))
 
     def losses_of(self, candidate: int) -> Array:
-        """Loss of each row if one candidate has all the weight: (n,)."""
+        """Return the loss of each row if one candidate has all the weight.
+
+        Parameters
+        ----------
+        candidate : int
+            Its position in the pool.
+
+        Returns
+        -------
+        array of shape (n,)
+            The losses.
+        """
         return row_losses(self.model.loss_, self.targets, self.outputs[:, candidate])
 
     def mean(self, values: Array | RowMask) -> Float64:
-        """Weighted mean over rows: (n, ...) -> (...)."""
+        """Return the weighted mean over rows.
+
+        Parameters
+        ----------
+        values : array of shape (n, ...)
+            Values of each row.
+
+        Returns
+        -------
+        array of shape (...)
+            The mean.
+        """
         return np.asarray(np.average(values, axis=0, weights=self.sample_weight))
 
     @property
@@ -284,16 +332,37 @@ class Observed:
         return count_groups(self.groups, self.sample_weight)
 
     def mean_and_error(self, values: Array, rows: Rows | None = None) -> tuple[float, float]:
-        """Weighted mean over rows, and its standard error, which is between groups if any.
+        """Return the weighted mean over rows, and its standard error, between groups if any.
 
-        rows : the rows that the values belong to; all by default.
+        Parameters
+        ----------
+        values : array of shape (n,)
+            A value of each row.
+        rows : array of int, optional
+            The rows that the values belong to. By default all rows.
+
+        Returns
+        -------
+        tuple of float
+            The mean and its standard error.
         """
         if rows is None:
             rows = np.arange(len(self))
         return mean_and_error(values, self.sample_weight[rows], groups=_taken(self.groups, rows))
 
     def take(self, rows: Rows) -> Observed:
-        """Select some rows; values that were already computed are not computed again."""
+        """Select some rows; values that were already computed are not computed again.
+
+        Parameters
+        ----------
+        rows : array of int
+            Positions of the rows.
+
+        Returns
+        -------
+        Observed
+            The same model with these rows.
+        """
         supplied = vars(self).get("predictions", self.supplied)
         selected = Observed(
             self.model,
@@ -312,7 +381,20 @@ class Observed:
         return selected
 
     def sample(self, n_rows: int = MOST_ROWS, *, random_state: int = 0) -> Observed:
-        """Draw at most `n_rows` rows at random, and keep their order."""
+        """Draw rows at random, and keep their order.
+
+        Parameters
+        ----------
+        n_rows : int, default=5000
+            The largest number of rows.
+        random_state : int, default=0
+            Seed of the sample.
+
+        Returns
+        -------
+        Observed
+            The same model with these rows.
+        """
         if len(self) <= n_rows:
             return self
         rows = np.random.default_rng(random_state).choice(len(self), n_rows, replace=False)
@@ -341,10 +423,11 @@ def observe(
     model : LocalMARegressor or LocalMAClassifier
         A fitted model.
     X : table or array
-        n rows, as in `model.predict`.
+        The n rows, as in `model.predict`.
     y : array of shape (n,) or (n, K), optional
         Targets or labels.
     sample_weight : array of shape (n,), optional
+        The weight of each row. By default all weights are one.
     predictions : dict or array, optional
         The candidates' predictions for X. By default the candidates are run.
     groups : array of shape (n,), optional
@@ -353,6 +436,7 @@ def observe(
     Returns
     -------
     Observed
+        The input of all functions of `localma.inspection`.
 
     Examples
     --------

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
+from localma.formatting import percent
 from localma.gates import ShrunkGate
 from localma.inspection.display import Columns, Display, Record
-from localma.wording import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,14 +68,27 @@ class PathPoint(NamedTuple):
 class LocalityPathDisplay(Display):
     """Held-out risk along the path, against the shrinkage, with the weight of each point.
 
+    Parameters
+    ----------
+    gate : list of str
+        The kind of gate of each point.
+    shrinkage : list of float or None
+        None means infinite, that is, constant weights.
+    risk, standard_error : list of float or None
+        Held-out risk, and the error of its difference to global weights.
+    weight : list of float
+        Weight of each point in the model.
+    gain : LocalityGainRecord
+        The locality gain.
+    verdict : str
+        The verdict in words.
+
     Attributes
     ----------
-    gate : the kind of gate of each point
-    shrinkage : None means infinite, that is, constant weights
-    risk, standard_error : held-out risk, and the error of its difference to global weights
-    weight : weight of each point in the model
-    gain, verdict : the locality gain, and the verdict in words
-    ax_, figure_ : set by `plot`
+    ax_ : matplotlib.axes.Axes
+        The axes of the last plot.
+    figure_ : matplotlib.figure.Figure
+        The figure of the last plot.
 
     Examples
     --------
@@ -97,7 +110,20 @@ class LocalityPathDisplay(Display):
 
     @classmethod
     def from_estimator(cls, model: FittedPath, *, ax: Axes | None = None) -> LocalityPathDisplay:
-        """Draw the path of a fitted estimator, or of a fitted ShrunkGate."""
+        """Draw the path of a fitted estimator, or of a fitted ShrunkGate.
+
+        Parameters
+        ----------
+        model : LocalMARegressor, LocalMAClassifier or ShrunkGate
+            A model fitted with gate="auto", or its gate.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw. By default a new figure is made.
+
+        Returns
+        -------
+        LocalityPathDisplay
+            The path, drawn.
+        """
         return locality_path(model).plot(ax=ax)
 
     @property
@@ -106,17 +132,17 @@ class LocalityPathDisplay(Display):
         columns = (self.gate, self.shrinkage, self.risk, self.standard_error, self.weight)
         return [PathPoint(*values) for values in zip(*columns, strict=True)]
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per point of the path."""
         fields = PathPoint._fields
         table: Columns = {name: [getattr(point, name) for point in self.points] for name in fields}
         return table | {"shrinkage": [inf if k is None else k for k in self.shrinkage]}
 
-    def notes(self) -> list[str]:
+    def _notes(self) -> list[str]:
         """Return the verdict."""
         return [self.verdict]
 
-    def plot(self, *, ax: Axes | None = None) -> Self:
+    def _draw(self, ax: Axes | None) -> None:
         """Draw the path; the area of a marker is the weight of its point in the model."""
         ax = self._start_plot(ax, 6.4, 4.4)
         for name in dict.fromkeys(self.gate):
@@ -130,7 +156,6 @@ class LocalityPathDisplay(Display):
             ax.set_yscale("log")
         ax.set_title(self.verdict, fontsize=9, wrap=True)
         ax.legend(frameon=False)
-        return self
 
     def _draw_line(self, points: list[PathPoint]) -> None:
         name = points[0].gate
@@ -160,6 +185,16 @@ def locality_path(model: FittedPath) -> LocalityPathDisplay:
     Returns
     -------
     LocalityPathDisplay
+        The points of the path, the locality gain and the verdict.
+
+    Examples
+    --------
+    >>> from localma import LocalMARegressor
+    >>> X = np.linspace(-2, 2, 60)[:, None]
+    >>> model = LocalMARegressor({"left": lambda X: -X[:, 0], "right": lambda X: X[:, 0]}, cv=2)
+    >>> model = model.set_params(random_state=0).fit(X, np.abs(X[:, 0]))
+    >>> locality_path(model).gain.is_clear
+    True
     """
     if not hasattr(model, "path_"):
         raise InvalidInputError(

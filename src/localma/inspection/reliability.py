@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from localma._types import Array
 from localma.errors import InvalidInputError
+from localma.formatting import fixed, percent
 from localma.inspection import display
 from localma.inspection.comparison import mean_square, name_of_model
 from localma.inspection.display import Columns, Display, Label, Record
 from localma.inspection.observed import Model, Observed, Predictions, observe
-from localma.wording import fixed, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,14 +40,23 @@ class ReliabilityCurve(Record):
 class ReliabilityDisplay(Display):
     """Observed frequency against predicted probability.
 
+    Parameters
+    ----------
+    kind : {"positive", "confidence"}
+        The probability of the second of two classes, or that of the most probable class.
+    positive : label or None
+        The second of two classes.
+    curves : list of ReliabilityCurve
+        The model and the global weights.
+    sentence : str
+        The calibration error in words.
+
     Attributes
     ----------
-    kind : "positive", the probability of the second of two classes, or "confidence", that of the
-        most probable class
-    positive : the label of the second of two classes
-    curves : the model and the global weights
-    sentence : the calibration error in words
-    ax_, figure_ : set by `plot`
+    ax_ : matplotlib.axes.Axes
+        The axes of the last plot.
+    figure_ : matplotlib.figure.Figure
+        The figure of the last plot.
 
     Examples
     --------
@@ -75,7 +84,30 @@ class ReliabilityDisplay(Display):
         groups: ArrayLike | None = None,
         ax: Axes | None = None,
     ) -> ReliabilityDisplay:
-        """Measure the reliability of a classifier, and draw it."""
+        """Measure the reliability of a classifier, and draw it.
+
+        Parameters
+        ----------
+        model : LocalMARegressor or LocalMAClassifier
+            A fitted model.
+        X : table or array
+            The n rows, as in `model.predict`.
+        y : array of shape (n,) or (n, K)
+            Targets or labels.
+        sample_weight : array of shape (n,), optional
+            The weight of each row. By default all weights are one.
+        predictions : dict or array, optional
+            The candidates' predictions for X. By default the candidates are run.
+        groups : array of shape (n,), optional
+            The group of each row. Standard errors are then between groups.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw. By default a new figure is made.
+
+        Returns
+        -------
+        ReliabilityDisplay
+            The reliability, drawn.
+        """
         rows = observe(
             model, X, y, sample_weight=sample_weight, predictions=predictions, groups=groups
         )
@@ -88,7 +120,7 @@ class ReliabilityDisplay(Display):
             return f"probability of {self.positive}"
         return "probability of the most probable class"
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per curve and bin."""
         bins = [(curve, b) for curve in self.curves for b in range(len(curve.counts))]
         return {
@@ -99,11 +131,11 @@ class ReliabilityDisplay(Display):
             "rows": [curve.counts[b] for curve, b in bins],
         }
 
-    def notes(self) -> list[str]:
+    def _notes(self) -> list[str]:
         """Return the calibration error in words."""
         return [self.sentence]
 
-    def plot(self, *, ax: Axes | None = None) -> Self:
+    def _draw(self, ax: Axes | None) -> None:
         """Draw local and global weights; on the diagonal, probabilities are frequencies."""
         ax = self._start_plot(ax, 5.4, 5.2)
         ax.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=":", zorder=0)
@@ -125,7 +157,6 @@ class ReliabilityDisplay(Display):
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="observed frequency")
         ax.set_xlabel(display.name_text(self.event, 48))
         ax.legend(frameon=False, loc="upper left", fontsize="small")
-        return self
 
 
 def reliability(observed: Observed, *, n_bins: int = RELIABILITY_BINS) -> ReliabilityDisplay:

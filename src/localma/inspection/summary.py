@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,22 +14,59 @@ from scipy.special import xlogy
 from localma._types import Array, Json
 from localma.checks.cautions import Caution
 from localma.errors import InvalidInputError
+from localma.estimators import NO_CLAIM
+from localma.formatting import percent, readable
 from localma.inspection.comparison import ComparisonDisplay, compare
 from localma.inspection.display import Columns, Label, Output, Record
-from localma.inspection.effects import WeightEffectDisplay, choose_features, weight_effects
+from localma.inspection.effects import (
+    ImportanceDisplay,
+    WeightEffectDisplay,
+    WeightMapDisplay,
+    choose_features,
+    importance,
+    weight_effects,
+    weight_map,
+)
 from localma.inspection.features import Feature, Kind
-from localma.inspection.importance import ImportanceDisplay, importance
 from localma.inspection.observed import MOST_ROWS, Model, Observed, Predictions, observe
 from localma.inspection.path import LocalityPathDisplay, locality_path
-from localma.inspection.region_errors import ErrorByRegionDisplay, region_errors
-from localma.inspection.regions import Regions, RegionsDisplay, describe_regions, find_regions
+from localma.inspection.regions import (
+    ErrorByRegionDisplay,
+    Regions,
+    RegionsDisplay,
+    describe_regions,
+    find_regions,
+    region_errors,
+)
 from localma.inspection.reliability import ReliabilityDisplay, reliability
-from localma.inspection.weight_map import WeightMapDisplay, weight_map
-from localma.wording import percent, readable
 
 SCHEMA = 1
+FIT_FOUND = "The fit found:"
+FIRST_SENTENCE = re.compile(r"Use candidate .*? alone\.(?=\s|$)|.*?\.(?=\s|$)|.*", re.DOTALL)
 EFFECTS = 8
 ROWS_SHOWN = 200
+
+
+class Advice(NamedTuple):
+    """A verdict in two parts: the recommendation, and the evidence for it.
+
+    >>> Advice.of("Use fixed weights. The loss changes by 0.1 ± 0.2.", [])
+    Advice(recommendation='Use fixed weights.', evidence='The loss changes by 0.1 ± 0.2.')
+    """
+
+    recommendation: str
+    evidence: str
+
+    @classmethod
+    def of(cls, verdict: str, cautions: Sequence[Caution]) -> Advice:
+        """Divide a verdict, and leave out the cautions before it."""
+        for caution in cautions:
+            verdict = verdict.replace(caution.sentence, "", 1).strip()
+        if any(caution.kind == "worse_than_constant" for caution in cautions):
+            return cls(NO_CLAIM, verdict.removeprefix(NO_CLAIM).strip())
+        verdict = verdict.removeprefix(FIT_FOUND).strip()
+        recommendation = FIRST_SENTENCE.findall(verdict)[0]
+        return cls(recommendation, verdict.removeprefix(recommendation).strip())
 
 
 @dataclass(frozen=True)
@@ -174,17 +212,40 @@ class Summary(Record):
     not vary between rows, effects, regions and importance are empty, and map and region_errors
     are None.
 
-    Attributes
+    Parameters
     ----------
-    schema : version of the dict of `to_dict`
-    verdict : cautions, if there are any, then the result of the fit
-    cautions : reasons to doubt the model: those of the fit and those of these rows
-    model, spread, support, data : computed from all rows
-    comparison, region_errors : None without y or predictions
-    effects, importance, regions, rows : computed from a random sample
-    map : None with fewer than two features
-    path : None unless gate="auto"
-    reliability : None for a regression
+    schema : int
+        Version of the dict of `to_dict`.
+    verdict : str
+        Cautions, if there are any, then the result of the fit.
+    cautions : list of Caution
+        Reasons to doubt the model: those of the fit and those of these rows.
+    model : ModelSummary
+        The model and its candidates.
+    spread : Spread or None
+        How many candidates share the weight.
+    support : Support or None
+        Whether the rows are like the labelled sample.
+    data : DataSummary
+        The rows and their features.
+    comparison : ComparisonDisplay or None
+        None without y or predictions.
+    effects : WeightEffectDisplay
+        Computed from a random sample, as are map, regions, importance and rows.
+    map : WeightMapDisplay or None
+        None with fewer than two features.
+    regions : RegionsDisplay or None
+        Where each candidate is trusted most.
+    importance : ImportanceDisplay
+        Which features change the weights.
+    region_errors : ErrorByRegionDisplay or None
+        None without y or predictions.
+    path : LocalityPathDisplay or None
+        None unless gate="auto".
+    reliability : ReliabilityDisplay or None
+        None for a regression.
+    rows : SampledRows or None
+        Some rows with their weights.
 
     Examples
     --------
@@ -214,19 +275,36 @@ class Summary(Record):
     reliability: ReliabilityDisplay | None
     rows: SampledRows | None
 
+    @property
+    def advice(self) -> Advice:
+        """The verdict without the cautions: a recommendation and its evidence."""
+        return Advice.of(self.verdict, self.cautions)
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Json]) -> Self:
-        """Restore the summary from `to_dict`, or from its JSON."""
-        if not isinstance(values, Mapping) or values.get("schema") != SCHEMA:
-            is_dict = isinstance(values, Mapping)
-            received = values.get("schema") if is_dict else type(values).__name__
+        """Restore the summary from `to_dict`, or from its JSON.
+
+        Parameters
+        ----------
+        values : dict
+            The dict of `to_dict`.
+
+        Returns
+        -------
+        Summary
+            The summary.
+        """
+        received: Json = type(values).__name__
+        if isinstance(values, Mapping):
+            received = values.get("schema")
+        if received != SCHEMA:
             raise InvalidInputError(
                 f"A page needs a summary of schema {SCHEMA}; received {received!r}. "
                 "Make one with localma.inspection.summarize(model, X, y)."
             )
         return super().from_dict(values)
 
-    def columns(self) -> Columns:
+    def _columns(self) -> Columns:
         """Return a row per candidate: its weights and, if y is known, its loss."""
         candidates = self.model.candidates
         table: Columns = {
@@ -240,7 +318,7 @@ class Summary(Record):
             table[self.comparison.loss] = [entry.loss.value for entry in entries]
         return table
 
-    def notes(self) -> list[str]:
+    def _notes(self) -> list[str]:
         """Return the verdict, then the regions."""
         notes = [self.verdict]
         if self.regions is not None:
@@ -268,10 +346,11 @@ def summarize(
     model : LocalMARegressor or LocalMAClassifier
         A fitted model.
     X : table or array
-        n rows, preferably rows that the model was not fitted on.
+        The n rows, preferably rows that the model was not fitted on.
     y : array of shape (n,) or (n, K), optional
         Targets or labels, needed for the comparison.
     sample_weight : array of shape (n,), optional
+        The weight of each row. By default all weights are one.
     predictions : dict or array, optional
         The candidates' predictions for X. By default the candidates are run.
     groups : array of shape (n,), optional
@@ -289,6 +368,7 @@ def summarize(
     Returns
     -------
     Summary
+        One record of all parts.
 
     Examples
     --------
@@ -366,7 +446,7 @@ def _verdict(model: Model, comparison: ComparisonDisplay | None) -> str:
     sentences = [caution.sentence for caution in _cautions(model, comparison)]
     new = [sentence for sentence in sentences if sentence not in of_fit]
     if new:
-        new.append("The fit found:")
+        new.append(FIT_FOUND)
     return " ".join([*new, model.verdict_])
 
 

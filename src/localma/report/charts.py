@@ -13,15 +13,13 @@ from datetime import date, timedelta
 from math import ceil, floor, log10
 from typing import TypeAlias
 
+from localma.formatting import fixed, number, tick_label
 from localma.inspection.comparison import Entry
-from localma.inspection.display import COLOURS
-from localma.inspection.effects import WeightEffect
+from localma.inspection.display import COLOURS, DARK
+from localma.inspection.effects import WeightEffect, WeightMapDisplay
 from localma.inspection.path import LocalityPathDisplay, PathPoint
-from localma.inspection.region_errors import EntryName
-from localma.inspection.regions import RegionsDisplay
+from localma.inspection.regions import EntryName, RegionsDisplay
 from localma.inspection.summary import SampledRows, Summary
-from localma.inspection.weight_map import WeightMapDisplay
-from localma.wording import fixed, number, tick_label
 
 Named: TypeAlias = WeightEffect | WeightMapDisplay | RegionsDisplay | SampledRows
 """A part of the summary that names the most trusted candidates."""
@@ -31,18 +29,6 @@ LOWEST_SHRINKAGE = 1e-12
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 OTHERS = len(COLOURS) - 1
-DARK = (
-    "#3D9BE9",
-    "#F0813A",
-    "#22B88C",
-    "#E596C2",
-    "#F2B632",
-    "#A3DDFF",
-    "#F4F4F4",
-    "#C65D94",
-    "#9A9FA8",
-)
-"""The same colours for a dark page, in the same order."""
 
 MARKS = {
     "m0": "M0-4.5a4.5 4.5 0 1 0 .01 0z",

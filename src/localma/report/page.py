@@ -21,17 +21,8 @@ import numpy as np
 
 from localma._optional import optional
 from localma._types import Json
-from localma.inspection.comparison import ComparisonDisplay, ConstantEntry, Entry
-from localma.inspection.display import Output, plain
-from localma.inspection.observed import Measured
-from localma.inspection.path import CONSTANT_NAMES, LocalityGainRecord
-from localma.inspection.summary import SampledRows, Summary
-from localma.report import charts
-from localma.report.charts import Styles, palette
-from localma.storage.whole_files import write_whole
-from localma.wording import (
+from localma.formatting import (
     count,
-    decimals_for,
     fixed,
     mean_loss,
     number,
@@ -39,6 +30,14 @@ from localma.wording import (
     short,
     with_error,
 )
+from localma.inspection.comparison import ComparisonDisplay, ConstantEntry, Entry
+from localma.inspection.display import Output, plain
+from localma.inspection.observed import Measured, decimals_of_column
+from localma.inspection.path import CONSTANT_NAMES, LocalityGainRecord
+from localma.inspection.summary import SampledRows, Summary
+from localma.report import charts
+from localma.report.charts import Styles, palette
+from localma.storage.whole_files import write_whole
 
 TITLE = "Who is trusted where"
 FOLDER = Path(__file__).parent
@@ -76,6 +75,7 @@ def render(summary: Summary | Mapping[str, Json], *, title: str | None = None) -
     if not isinstance(summary, Summary):
         summary = Summary.from_dict(summary)
     styles = Styles(summary)
+    versions = {name: version(name) for name in ("localma", "numpy", "scikit-learn")}
     style, script = palette() + _asset("page.css"), _asset("page.js")
     page: str = (
         _environment()
@@ -85,7 +85,7 @@ def render(summary: Summary | Mapping[str, Json], *, title: str | None = None) -
             styles=styles,
             title=TITLE if title is None else title,
             key_numbers=key_numbers(summary),
-            versions=_versions(),
+            versions=versions | {"Python": platform.python_version()},
             style=style,
             script=script,
             hashes={"style": _hash(style), "script": _hash(script)},
@@ -102,9 +102,12 @@ def write(
 
     Parameters
     ----------
-    summary, title : see `render`
+    summary : Summary or dict
+        From `localma.inspection.summarize`, or its `to_dict` read back from JSON.
     path : str or path
         The file to write. An existing file is replaced.
+    title : str, optional
+        The heading of the page.
 
     Examples
     --------
@@ -172,18 +175,27 @@ def _loss_tiles(comparison: ComparisonDisplay) -> list[Tile]:
         # The model may be better than its candidates, and still be useless.
         rivals = [(constant.name, constant)]
     loss = Tile(number(model.loss.value), label, _plus_minus(model.loss))
-    return [loss, *(_against(entry, model.loss.value, short(name, 50)) for name, entry in rivals)]
+    if comparison.loss == "squared_error":  # the root is in the unit of the target
+        rmse = model.metrics["rmse"]
+        loss = Tile(
+            number(rmse.value), f"root mean squared error with {model.name}", _plus_minus(rmse)
+        )
+    measure = mean_loss(comparison.loss)
+    return [
+        loss,
+        *(_against(entry, model.loss.value, measure, short(name, 50)) for name, entry in rivals),
+    ]
 
 
-def _against(entry: Entry | ConstantEntry, loss: float | None, name: str) -> Tile:
+def _against(entry: Entry | ConstantEntry, loss: float | None, measure: str, name: str) -> Tile:
     """Compare the model with an entry, in percent if the losses are positive."""
     gap, risk = entry.to_model, entry.loss.value
     if gap.value is None or risk is None or loss is None:
         return Tile(number(None), f"compared with {name}")
     if gap.value == 0:
         return Tile(number(0.0), f"difference to {name}", _plus_minus(gap))
-    direction = "lower than" if gap.value > 0 else "higher than"
-    label = f"{direction} {name}{', not clearly' * (not gap.is_clear)}"
+    direction = "lower" if gap.value > 0 else "higher"
+    label = f"{direction} {measure} than {name}{', not clearly' * (not gap.is_clear)}"
     size = number(abs(gap.value))
     if risk > 0 and loss >= 0 and abs(gap.value) < 10 * risk:
         return Tile(percent(abs(gap.value) / risk), label, f"{size} {_plus_minus(gap)}")
@@ -210,12 +222,6 @@ def gain_tiles(gain: LocalityGainRecord) -> list[Tile]:
     return tiles
 
 
-def _versions() -> dict[str, str]:
-    """List the versions that made the page."""
-    packages = {name: version(name) for name in ("localma", "numpy", "scikit-learn")}
-    return packages | {"Python": platform.python_version()}
-
-
 def _script_data(summary: Summary, styles: Styles) -> dict[str, Json]:
     """Collect the data of the script: the rows, and the weights of each cell of the map."""
     data: dict[str, Json] = {"rows": None, "map": None}
@@ -226,7 +232,9 @@ def _script_data(summary: Summary, styles: Styles) -> dict[str, Json]:
             "weights": plain(weights.reshape(len(weights), -1).round(6)),
         }
     if summary.rows is not None:
-        features = _features_of_row(summary.rows, summary.importance.features)
+        # The features that change the weights most come first.
+        names = dict.fromkeys([*summary.importance.features, *summary.rows.features])
+        features = [name for name in names if name in summary.rows.features][:FEATURES_OF_ROW]
         regions = [] if summary.regions is None else summary.regions.regions
         data["rows"] = {
             "series": plain(styles.of(summary.rows)),
@@ -235,12 +243,6 @@ def _script_data(summary: Summary, styles: Styles) -> dict[str, Json]:
             "rows": [_row_data(summary.rows, row, features) for row in summary.rows.order],
         }
     return data
-
-
-def _features_of_row(rows: SampledRows, ranked: list[str]) -> list[str]:
-    """Choose the features that are shown for a row: those that change the weights most."""
-    names = dict.fromkeys([*ranked, *rows.features])
-    return [name for name in names if name in rows.features][:FEATURES_OF_ROW]
 
 
 def _row_data(rows: SampledRows, row: int, features: list[str]) -> Json:
@@ -272,12 +274,6 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode('ascii')}"
 
 
-def decimals(pairs: Iterable[Measured]) -> int:
-    """Return the decimals of a column."""
-    pairs = list(pairs)
-    return decimals_for([p.standard_error for p in pairs], [p.value for p in pairs])
-
-
 def sort_key(value: Output) -> Output:
     """Return the value that a column is sorted by; empty if there is none."""
     return "" if value is None or isinstance(value, list) else value
@@ -293,8 +289,9 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (charts.coordinate, count, decimals, fixed, mean_loss, number, percent, short)
+    filters = (charts.coordinate, count, fixed, mean_loss, number, percent, short)
     environment.filters |= {function.__name__: function for function in (*filters, sort_key)}
+    environment.filters["decimals"] = decimals_of_column
     environment.globals |= {
         "charts": charts,
         "constant_names": CONSTANT_NAMES,
