@@ -58,8 +58,8 @@ def _at_import(statements: Iterable[ast.stmt]) -> Iterator[ast.AST]:
         if isinstance(statement, ast.FunctionDef):
             continue
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
-            continue
-        if isinstance(statement, ast.ClassDef | ast.If | ast.Try | ast.With):
+            yield from _at_import(statement.orelse)
+        elif isinstance(statement, ast.ClassDef | ast.If | ast.Try | ast.With):
             yield from _at_import(statement.body)
         else:
             yield from ast.walk(statement)

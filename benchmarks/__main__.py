@@ -20,7 +20,7 @@ from typing import Any
 
 import joblib
 
-from benchmarks import auto, engine, pictures, predict, scale, start
+from benchmarks import auto, engine, pictures, predict, scale, sizes, start
 from benchmarks.machine import describe
 from benchmarks.peers import REQUIREMENTS, install
 
@@ -29,6 +29,7 @@ BENCHMARKS = {
     "auto": auto.run,
     "predict": predict.run,
     "scale": scale.run,
+    "sizes": sizes.run,
     "start": start.run,
 }
 HOME = Path(__file__).parent

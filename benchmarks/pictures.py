@@ -38,6 +38,12 @@ AIMS: dict[str, dict[str, tuple[str, float]]] = {
         "ratio_auto_to_hist_gradient_boosting": (AT_MOST, 0.5),
         "ratio_time_per_row_1000000_to_10000": (AT_MOST, 1.2),
     },
+    "sizes": {
+        **{f"ratio_processor_time_to_boosting_{n}": (AT_MOST, 1) for n in (1000, 10_000, 19_000)},
+        "ratio_processor_time_to_boosting_1000000": (AT_MOST, 0.17),
+        "largest_fall_of_processor_time": (AT_MOST, 0.1),
+        "ratio_wide_to_ridge": (AT_MOST, 1),
+    },
     "start": {
         "import_ratio": (AT_MOST, 1.3),
         "first_fit_seconds": (AT_MOST, 15),

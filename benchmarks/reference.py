@@ -90,7 +90,8 @@ def auto_weights(gate: ShrunkGate, X: Array, of_member: Callable[[Any], Array]) 
     weights = np.tile(np.asarray(gate.answer_.constant, dtype=np.float64), (len(X), 1))
     for share, member in zip(gate.answer_.shares, gate.answer_.gates, strict=True):
         weights += share * of_member(member)
-    return np.asarray(gate._faded(weights, X))
+    fading = gate._fading()
+    return weights if fading is None else np.asarray(fading(weights, X))
 
 
 def forward(network: Network, theta: Float64, X: Float64) -> list[Float64]:

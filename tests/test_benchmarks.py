@@ -22,6 +22,7 @@ from benchmarks import (
     predict,
     reference,
     scale,
+    sizes,
     start,
 )
 from benchmarks.__main__ import BENCHMARKS, main
@@ -293,11 +294,11 @@ def test_all_are_stored_part_by_part_and_go_on(tmp_path, monkeypatch, capsys, tr
     assert list(json.loads(path.read_text())) == ["engine", "auto"]
     monkeypatch.setitem(BENCHMARKS, "predict", works)
     main(["--json", str(path)])
-    assert trivial == ["engine", "auto", "predict", "scale", "start"]
+    assert trivial == list(BENCHMARKS)
     main(["all", "--json", str(path), "--again", "auto"])
-    assert trivial[5:] == ["auto"]
+    assert trivial[len(BENCHMARKS) :] == ["auto"]
     main(["--json", str(path), "--again"])
-    assert trivial[6:] == ["engine", "auto", "predict", "scale", "start"]
+    assert trivial[len(BENCHMARKS) + 1 :] == list(BENCHMARKS)
     capsys.readouterr()
     main(["table", str(path)])
     missing = "| `ratio_to_jax` | not measured at this size | at least 6 | not measured |"
@@ -341,3 +342,14 @@ def test_pictures_are_drawn(tmp_path):
     drawn = pictures.draw(stored, tmp_path)
     assert [path.name for path in drawn] == ["growth-n.svg", "growth-p.svg", "times-scale.svg"]
     assert all(path.stat().st_size > 1000 for path in drawn)
+
+
+def test_sizes_gives_every_figure_of_its_aims():
+    small = sizes.Size(n=(60, 80), compared=(80,), n_inputs=3, repeats=1, wide=(60, 5, 2))
+    figures = sizes.measure(small).figures
+    assert figures["ratio_processor_time_to_boosting_80"] > 0
+    assert 0 <= figures["largest_fall_of_processor_time"] < 1
+    assert figures["ratio_wide_to_ridge"] > 0
+    whole = {f"ratio_processor_time_to_boosting_{n}" for n in sizes.Size().compared}
+    other = {"largest_fall_of_processor_time", "ratio_wide_to_ridge"}
+    assert set(pictures.AIMS["sizes"]) == whole | other

@@ -34,6 +34,7 @@ def module_name(path: Path) -> str:
         ("def f():\n    import torch", set()),
         ('def f():\n    return optional("torch", extra="torch")', set()),
         ("if TYPE_CHECKING:\n    import torch", set()),
+        ("if TYPE_CHECKING:\n    import onnx\nelse:\n    onnx = optional('onnx')", {"onnx"}),
     ],
 )
 def test_imports_are_found(source, packages, tmp_path, monkeypatch):
