@@ -25,7 +25,9 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "gallery/**/*.py", "gallery/**/*.ipynb"]
 html_theme = "furo"
 html_title = "localma"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_copyright = False
 autosummary_generate = True
 # scikit-learn generates these methods; their docstrings refer to its own documentation.
 _REQUESTS = [f"set_{method}_request" for method in ("fit", "predict", "predict_proba", "score")]
