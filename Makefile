@@ -1,4 +1,4 @@
-# Two commands: `make demo` and `make test`. Every install goes through constraints.txt.
+# Start with `make demo` or `make test`. Every install uses constraints.txt.
 .DELETE_ON_ERROR:
 .PHONY: demo test quick slow core-only test-lowest test-integrations lint docs docs-serve wheel study bench fuzz locked lock clean
 
@@ -22,14 +22,14 @@ SECONDS ?= 600
 COVERAGE := 90
 SEED ?= 0
 
-# What builds the package is pinned, too: pip reads the first, or, since 25.3, the second.
+# The build packages are pinned, too: pip reads the first variable, or the second since 25.3.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 
-demo: $(VENV)/.demo  ## the paper's motivating example: a table, a verdict, two pictures
+demo: $(VENV)/.demo  ## the paper's motivating example: a table, a verdict, two figures
 	$(BIN)/localma demo --out demo
 
-test: lint docs quick core-only  ## everything that a change must pass
+test: lint docs quick core-only  ## all checks that a change must pass
 
 lint: $(VENV)/.dev  ## formatting, lint rules, types
 	$(BIN)/ruff format --check .
@@ -45,17 +45,17 @@ docs-serve: docs  ## the same pages at http://127.0.0.1:8000, until Ctrl-C
 quick: $(VENV)/.dev $(VENV)/.browser  ## tests, contracts, doctests, the README's code, the layers
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow" --cov --cov-report= --cov-fail-under=$(COVERAGE)
 
-slow: $(VENV)/.dev  ## the tests too long for every change
+slow: $(VENV)/.dev  ## the long tests
 	$(BIN)/pytest -m slow
 
-core-only: $(CORE)/.test  ## the same tests where no extra is installed
+core-only: $(CORE)/.test  ## the same tests without any extra
 	$(CORE)/bin/pytest -n 2 --dist loadgroup -m "not slow" --no-header
 
 test-lowest: $(LOWEST)/.test  ## the core tests with the lowest versions that pyproject.toml allows
 	$(LOWEST)/bin/pytest -n 2 --dist loadgroup -m "not slow" --no-header \
 	  -W ignore::pytest.PytestRemovedIn10Warning  # from scikit-learn 1.6
 
-wheel: $(VENV)/.demo  ## build the distributions, install the wheel elsewhere, run the demo from it
+wheel: $(VENV)/.demo  ## build the distributions, install the wheel in a new environment, run the demo
 	rm -rf dist $(WHEEL)
 	$(BIN)/python $(PIP_INSTALL) hatchling
 	$(BIN)/python -m hatchling build
@@ -70,18 +70,18 @@ test-integrations: $(INTEGRATIONS)/.test  ## real models of LightGBM, XGBoost, C
 study: $(VENV)/.dev  ## make study NAME=simulations
 	$(BIN)/python -m studies run $(NAME)
 
-bench: $(VENV)/.dev  ## speed and memory beside what a user would write instead
+bench: $(VENV)/.dev  ## speed and memory, compared with other ways to do the same
 	$(BIN)/python -m benchmarks peers
 	$(BIN)/python -m benchmarks
 
-fuzz: $(VENV)/.dev  ## damaged and hostile model files: make fuzz SECONDS=600 SEED=0; finds go to build/fuzz
+fuzz: $(VENV)/.dev  ## damaged and hostile model files: make fuzz SECONDS=600 SEED=0; failures go to build/fuzz
 	$(BIN)/python -m tests.fuzz.hostile
 	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) --seed $(SEED) --out build/fuzz
 
 locked: $(LOCKED)/.locked  ## the same packages, each file checked by its hash, in .venv-locked
 	$(LOCKED)/bin/python -m pip check
 
-lock: constraints.txt  ## write the hashes of what constraints.txt pins; needs uv
+lock: constraints.txt  ## write the hashes of the packages in constraints.txt; needs uv
 	sed '/^# Only for/,$$d' constraints.txt | uv pip compile - --no-deps --generate-hashes \
 	  --no-header --no-annotate --python-version 3.11.9 --quiet --output-file $(HASHES)
 	sed -i -e '1i # Written by `make lock`: what constraints.txt pins, by hash. `make locked` installs it.' \
@@ -109,8 +109,8 @@ $(VENV)/.dev: $(VENV)/bin/python $(STAMPS)
 	$(BIN)/python $(PIP_INSTALL) -e '.[dev]'
 	touch $@ $(VENV)/.demo
 
-# The report is tested in a real browser; where there is none and none can be installed, those
-# tests say so and are skipped.
+# The report is tested in a real browser. If none can be installed, these tests are skipped with a
+# message.
 $(VENV)/.browser: | $(VENV)/bin/python
 	@command -v chromedriver >/dev/null || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; } \
@@ -125,7 +125,7 @@ $(INTEGRATIONS)/.test: $(INTEGRATIONS)/bin/python $(STAMPS)
 	$(INTEGRATIONS)/bin/python $(PIP_INSTALL) -e '.[integrations]'
 	touch $@
 
-# The lower bounds as pins; constraints.txt would contradict them, so only the test tools use it.
+# The lower bounds as pins. Only the test tools use constraints.txt, which contradicts these pins.
 $(LOWEST)/.test: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/python $(PIP_INSTALL) pytest pytest-xdist hypothesis hatchling editables
@@ -135,7 +135,7 @@ $(LOWEST)/.test: pyproject.toml constraints.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-# No build isolation: it would fetch the build packages without looking at their hashes.
+# No build isolation: it would download the build packages without checking their hashes.
 $(LOCKED)/.locked: pyproject.toml $(HASHES)
 	$(PYTHON) -m venv --clear $(LOCKED)
 	env -u PIP_CONSTRAINT -u PIP_BUILD_CONSTRAINT $(LOCKED)/bin/python -m pip install --quiet \

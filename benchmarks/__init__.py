@@ -1,1 +1,1 @@
-"""Speed and memory beside what a user would write instead; ``python -m benchmarks --help``."""
+"""Benchmarks of speed and memory. See ``python -m benchmarks --help``."""

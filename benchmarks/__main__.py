@@ -1,11 +1,12 @@
-"""``python -m benchmarks [engine|auto|predict|scale|start|all] [--quick] [--json FILE]``.
+"""``python -m benchmarks [engine|auto|predict|scale|sizes|start|all] [--quick] [--json FILE]``.
 
-A full run of all, which is what no argument means, is stored in ``benchmarks/results`` part by
-part. Parts that are stored already are not run again, so that a run that was interrupted goes on;
-``--again`` repeats all parts, or those that it names. Pictures and the table of the README follow.
+Without arguments all benchmarks are run in full, and each part is stored in
+``benchmarks/results``. Stored parts are not run again, so a run that was interrupted continues.
+``--again`` repeats all parts, or those that you name. Afterwards the figures and the table of the
+README are updated.
 
-Also ``peers [NAME ...]``, which installs peers, and ``table FILE`` and ``draw FILE``, which show
-what a run has stored.
+``peers [NAME ...]`` installs peers. ``table FILE`` and ``draw FILE`` show the results of a stored
+run.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ PICTURES, README = HOME / "pictures", HOME / "README.md"
 
 
 def run_one(name: str, quick: bool) -> dict[str, Any]:
-    """Run a benchmark; returns its figures and rows with what they belong to."""
-    print(f"== {name}{' (quick: small sizes, not to be quoted)' * quick}", flush=True)
+    """Run a benchmark; return its figures and rows with the machine and the versions."""
+    print(f"== {name}{' (quick: small sizes, do not quote)' * quick}", flush=True)
     machine, begin = describe(), perf_counter()
     result = BENCHMARKS[name](quick).as_dict()
     about = {"benchmark": name, "quick": quick, "seconds": perf_counter() - begin}
@@ -46,7 +47,7 @@ def run_one(name: str, quick: bool) -> dict[str, Any]:
 
 
 def run_all(quick: bool, path: Path, again: Collection[str] = ()) -> dict[str, Any]:
-    """Run what is not stored yet, or not in this size, and store each part when it is complete."""
+    """Run the parts that are not stored in this size, and store each when it is complete."""
     stored: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     for name in BENCHMARKS:
         if name in stored and stored[name]["quick"] == quick and name not in again:
@@ -58,7 +59,7 @@ def run_all(quick: bool, path: Path, again: Collection[str] = ()) -> dict[str, A
 
 
 def store(content: dict[str, Any], path: Path) -> None:
-    """Write JSON whole or not at all: a run may be interrupted at any time."""
+    """Write JSON whole or not at all, because a run may be interrupted at any time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".part")
     draft.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
@@ -66,13 +67,13 @@ def store(content: dict[str, Any], path: Path) -> None:
 
 
 def results_path() -> Path:
-    """Where the results of a full run on a machine of this size belong."""
+    """File of the results of a full run on a machine of this size."""
     cores = int(joblib.cpu_count())
     return HOME / "results" / f"{'two' if cores == 2 else cores}-cores.json"
 
 
 def publish(stored: dict[str, Any]) -> None:
-    """Draw the pictures of a run and put its table on the page."""
+    """Draw the figures of a run and put its table on the page."""
     for picture in pictures.draw(stored, PICTURES):
         print(picture.relative_to(HOME.parent))
     pictures.put_table(stored, README)
@@ -95,8 +96,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_options(to: argparse.ArgumentParser) -> None:
-    to.add_argument("--quick", action="store_true", help="small sizes, to see that all runs")
-    to.add_argument("--json", type=Path, metavar="FILE", help="where to store the results")
+    to.add_argument("--quick", action="store_true", help="small sizes, to test that all runs")
+    to.add_argument("--json", type=Path, metavar="FILE", help="file for the results")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -117,7 +118,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run_all(given: argparse.Namespace) -> None:
-    """Run all parts; a full run without a file of its own is the one that is published."""
+    """Run all parts; a full run without ``--json`` updates the published results."""
     again = () if given.again is None else given.again or tuple(BENCHMARKS)
     if given.json is not None:
         run_all(given.quick, given.json, again)

@@ -1,4 +1,4 @@
-"""One `auto` fit, path, folds and all, against eight fits of the paper's recipe in PyTorch."""
+"""One fit with `gate="auto"`, compared with eight PyTorch fits of the paper's recipe."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def fit_auto(sample: Sample, gate: str | Gate = "auto") -> LocalMARegressor:
 def auto_risks(
     gate: ShrunkGate, problem: Problem, reference_rows: int
 ) -> tuple[float, float, bool]:
-    """Held-out risk, that of its float64 twin, and whether the twin saw fewer rows.
+    """Held-out risk, that of its float64 twin, and whether the twin has fewer rows.
 
-    The twin averages the same points of the path, each trained anew from its start: over
-    mini-batches of all rows where the gate was, else over all of at most `reference_rows` rows.
+    The twin averages the same points of the path. Each is trained again from its start: over
+    mini-batches of all rows if the gate was, otherwise over all of at most `reference_rows` rows.
     """
     X, train, seen = problem.test.X, problem.train, problem.train.head(reference_rows)
     twins: list[bool] = []

@@ -1,4 +1,4 @@
-"""Data sets: candidates that are each right somewhere, for any number of inputs and candidates."""
+"""Simulated data with candidates that are each right somewhere."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from localma.losses import Loss, cross_entropy, squared_error
 
 Array = NDArray[np.floating]
 NOISE = 0.5
-_BLOCK = 100_000  # rows drawn at once, so that drawing needs no memory beside the data
+_BLOCK = 100_000  # rows drawn together, so that drawing needs little memory
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Inputs X (n, p), predictions P (n, M, K) and targets y (n, K) as gates take them."""
+    """Inputs X (n, p), predictions P (n, M, K) and targets y (n, K) of a gate."""
 
     X: Array
     P: Array
@@ -26,11 +26,11 @@ class Sample:
     loss: Loss
 
     def risk(self, weights: Array) -> float:
-        """Mean loss of the average with some weights (n, M)."""
+        """Mean loss of the average under weights (n, M)."""
         return float(row_losses(self.loss, self.y, local_average(weights, self.P)).mean())
 
     def labelled(self) -> Labelled:
-        """The same as gates take it."""
+        """The same sample as a `Labelled` record."""
         return Labelled.of(self.X, self.P, self.y, loss=self.loss)
 
     def head(self, n: int) -> Sample:
@@ -52,12 +52,12 @@ def candidate_functions(n_inputs: int, n_candidates: int) -> Array:
 
 
 def predict(coefficients: Array, X: Array) -> Array:
-    """What the candidates say: (n, p) -> (n, M)."""
+    """Predictions of the candidates: (n, p) -> (n, M)."""
     return X @ coefficients[0] + 2.0 * np.sin(X @ coefficients[1])
 
 
 def regression(n: int, p: int, M: int, seed: int, n_test: int = 2000) -> Problem:
-    """Draw y as a local average of the candidates, whose logits are linear, and noise."""
+    """Draw y as a local average of the candidates with linear logits, plus noise."""
     return Problem(_regression(n, p, M, 2 * seed), _regression(n_test, p, M, 2 * seed + 1))
 
 
@@ -84,7 +84,7 @@ class Labels:
     y: NDArray[np.intp]
 
     def observed(self) -> Sample:
-        """What a gate sees under cross-entropy: the probability of the observed class."""
+        """The sample of a gate under cross-entropy: probabilities of the observed class."""
         P = np.take_along_axis(self.P, self.y[:, None, None], axis=2)
         return Sample(self.X, P, np.ones((len(self.y), 1)), cross_entropy())
 
@@ -100,5 +100,5 @@ def classification(n: int, p: int, M: int, n_classes: int, seed: int) -> Labels:
     mean = local_average(softmax(2.0 * X @ fixed.normal(size=(p, M)) / np.sqrt(p)), P)
     drawn = (mean.cumsum(axis=1) < rng.uniform(size=(n, 1))).sum(axis=1)
     y = np.minimum(drawn, n_classes - 1)
-    y[:n_classes] = np.arange(n_classes)[:n]  # every class is seen
+    y[:n_classes] = np.arange(n_classes)[:n]  # every class occurs
     return Labels(X, P, y)

@@ -1,4 +1,4 @@
-"""Many small fits of the paper's recipe: the fused kernel, PyTorch, JAX, and the matrix product."""
+"""Many small fits of the paper's recipe: fused kernel, PyTorch, JAX, matrix product."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ SGEMM_SIZE, SGEMM_PRODUCTS = 1024, 10
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run.
+    """Number of fits.
 
-    fits : by us and by JAX; pytorch_fits : by PyTorch, whose time is scaled to `fits`;
-    checked : whose risk is compared with the float64 reference.
+    fits : fits of localma and JAX; pytorch_fits : fits of PyTorch, whose time is scaled to `fits`;
+    checked : fits whose risk is compared with the float64 reference.
     """
 
     fits: int = 100
@@ -72,12 +72,12 @@ class Fits:
         return cls(problems, gates, starts)
 
     def mean_risk(self, weights_of: Callable[[int, Array], Array], n: int) -> float:
-        """Held-out risk, the mean over the first n fits; (fit, X) -> weights."""
+        """Mean held-out risk of the first n fits; weights : (fit, X) -> weights."""
         tests = [problem.test for problem in self.problems[:n]]
         return float(np.mean([test.risk(weights_of(i, test.X)) for i, test in enumerate(tests)]))
 
     def flops(self) -> int:
-        """Arithmetic of all fits, counted as 2n(2ph + 3hM) a step and nothing else."""
+        """Arithmetic of all fits, counted as 2n(2ph + 3hM) per step."""
         gate, sample = self.gates[0], self.problems[0].train
         (n, p), M, h = sample.X.shape, sample.P.shape[1], gate.hidden[0]
         return len(self.problems) * gate.n_steps * 2 * n * (2 * p * h + 3 * h * M)
@@ -105,7 +105,7 @@ def measure(size: Size) -> Report:
 
 @dataclass(frozen=True)
 class Contender:
-    """Who does the fits: `work()` gives a result, `weights(result, fit, X)` what it predicts."""
+    """An implementation: `work()` returns a result, `weights(result, fit, X)` its weights."""
 
     name: str
     work: Callable[[], Any]
@@ -122,11 +122,11 @@ def _compare(
     more: dict[str, Contender],
     beside: dict[str, Callable[[], Any]],
 ) -> tuple[dict[str, Row], dict[str, Timing]]:
-    """Time all contenders on the same data sets, and works that do no fits beside them.
+    """Time all implementations on the same data sets, together with tasks that do not fit.
 
-    `suffix` ends the names of the figures.
+    `suffix` is added to the names of the figures.
     """
-    fitted = fit_all(fits)  # which also compiles, and tells the loss scales to the reference
+    fitted = fit_all(fits)  # also compiles, and gives the loss scales to the reference
     pairs = zip(fitted[: size.checked], fits.problems, strict=False)
     truth = [reference.fit_weights(gate, both.train, both.test.X) for gate, both in pairs]
     contenders = {"localma": _ours(fits), "pytorch_loop": _pytorch(fits, size), "jax": _jax(fits)}
@@ -177,7 +177,7 @@ def _ours(fits: Fits) -> Contender:
 
 
 def fit_all(fits: Fits) -> list[MLPGate]:
-    """Fit all data sets in one call: jobs that differ in their rows."""
+    """Fit all data sets in one call, as jobs with different rows."""
     samples = [problem.train for problem in fits.problems]
     X, P, y = (np.concatenate([getattr(s, name) for s in samples]) for name in ("X", "P", "y"))
     ends = np.cumsum([len(sample.X) for sample in samples])
@@ -189,7 +189,7 @@ def fit_all(fits: Fits) -> list[MLPGate]:
 
 
 def kernel_work(fits: Fits) -> Callable[[], list[Array]]:
-    """Only the trainings, on rows that are already packed."""
+    """Only the trainings, on packed rows."""
     gate, sample = fits.gates[0], fits.problems[0].train
     network = reference.network_of(gate, sample)
     block = block_size(network, 1)
@@ -202,7 +202,7 @@ def kernel_work(fits: Fits) -> Callable[[], list[Array]]:
         network.reorder_candidates(start.astype(np.float32), np.argsort(rows.layout.candidates))
         for start, rows in zip(fits.starts, packed, strict=True)
     ]
-    visits = [Visit.of_all_rows(rows, len(rates)) for rows in packed]  # which packs them
+    visits = [Visit.of_all_rows(rows, len(rates)) for rows in packed]  # packs them
     plain = MLPGate(tol=0.0)
     plain.loss_scale_ = 1.0
 
@@ -223,7 +223,7 @@ def kernel_work(fits: Fits) -> Callable[[], list[Array]]:
 
 
 def sgemm_work() -> Callable[[], None]:
-    """Products of square float32 matrices, on as many threads as NumPy's BLAS takes."""
+    """Products of square float32 matrices, with the default threads of NumPy's BLAS."""
     rng = np.random.default_rng(0)
     A, B = (rng.normal(size=(SGEMM_SIZE, SGEMM_SIZE)).astype(np.float32) for _ in range(2))
     out = np.empty_like(A)
@@ -241,7 +241,7 @@ def _trains(fits: Fits) -> list[Sample]:
 
 
 def _weights(fits: Fits, theta: Array, i: int, X: Array) -> Array:
-    """Weights of a network given by its parameters alone."""
+    """Weights of a network with these parameters."""
     sample = fits.problems[i].train
     network = reference.network_of(fits.gates[i], sample)
     inputs = reference.standardise(sample, X)
@@ -249,7 +249,7 @@ def _weights(fits: Fits, theta: Array, i: int, X: Array) -> Array:
 
 
 def _pytorch(fits: Fits, size: Size) -> Contender | str:
-    """PyTorch on as many threads as suit it; or why there is none."""
+    """PyTorch with its best number of threads, or the reason why it is missing."""
     if find_spec("torch") is None:
         return "torch is not installed"
     samples, count = _trains(fits), size.pytorch_fits
@@ -264,7 +264,7 @@ def _pytorch(fits: Fits, size: Size) -> Contender | str:
 
 
 def _jax(fits: Fits) -> Contender | str:
-    """A process that fits with JAX, compiled and waiting; or why there is none."""
+    """A process that fits with JAX, compiled and waiting, or the reason why it is missing."""
     gate, samples = fits.gates[0], _trains(fits)
     network = reference.network_of(gate, samples[0])
     layers = [network.layers(start.astype(np.float32)) for start in fits.starts]
@@ -281,7 +281,7 @@ def _jax(fits: Fits) -> Contender | str:
         peer = Peer.start("jax", arrays)
     except PeerError as reason:
         return str(reason)
-    trained = cache(peer.close)  # asked for after the last turn, and then once per fit
+    trained = cache(peer.close)  # called after the last turn, once per fit
     return Contender(
         "JAX jit+vmap+scan",
         peer.run,

@@ -1,4 +1,4 @@
-"""How time grows along one axis at a time: rows, inputs, candidates, hidden units, classes."""
+"""Growth of time along one axis: rows, inputs, candidates, hidden units, classes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from localma import LocalMAClassifier
 from localma.gates import MLPGate
 
 LINEAR_AXES = ("n", "p", "hidden", "classes")
-"""In which time should grow no faster than in proportion."""
+"""Axes along which time should grow at most in proportion."""
 
 NOISE = 0.1
-"""How far the slope of measured times may be above that of the law behind them."""
+"""Tolerance of a measured slope, because times vary."""
 
 
 def exponent(values: Sequence[float], seconds: Sequence[float]) -> float:
-    """Slope of log seconds in log values, over the larger half, where fixed costs hide less.
+    """Slope of log seconds over log values, for the larger half, in which fixed costs are small.
 
     >>> round(exponent([1, 10, 100], [7.0, 7.0, 70.0]), 3)
     1.0
@@ -39,13 +39,13 @@ def fitted_law(values: Sequence[float], seconds: Sequence[float]) -> tuple[float
 
 
 def larger_half(values: Sequence[float]) -> int:
-    """Place of the first value of the larger half."""
+    """Index of the first value of the larger half."""
     return (len(values) - 1) // 2
 
 
 @dataclass(frozen=True)
 class Axes:
-    """Values along each axis; the other sizes stay at their base."""
+    """Values along each axis; the other sizes have their base value."""
 
     n: Sequence[int] = (1000, 10_000, 100_000, 1_000_000)
     p: Sequence[int] = (5, 10, 50, 100, 500, 1000)
@@ -71,7 +71,7 @@ QUICK = Axes(
 
 @dataclass(frozen=True)
 class Work:
-    """A fit of one size; `train` and `test` are what the gate sees, for the float64 reference."""
+    """A fit of one size; `train` and `test` are the samples for the float64 reference."""
 
     fit: Callable[[], Any]
     train: Sample

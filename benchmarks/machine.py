@@ -1,4 +1,4 @@
-"""The machine and the versions that a result belongs to; nothing that names the machine."""
+"""The machine and the versions of a result, without the name of the machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _memory_bytes() -> int:
 
 
 def _processor() -> str:
-    """Model of the processor, which only Linux tells in a file."""
+    """Model of the processor, from a file that only Linux has."""
     listing = Path("/proc/cpuinfo")
     lines = listing.read_text().splitlines() if listing.exists() else []
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

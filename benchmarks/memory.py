@@ -1,7 +1,7 @@
-"""Peak memory of an `auto` fit beyond its input, measured in a process of its own.
+"""Peak memory of an `auto` fit beyond its input, measured in a separate process.
 
-``python -m benchmarks.memory N P M`` prints JSON. The input lies in float32 files that are mapped
-into memory, as a sample of that size would; all of it has been read when the measurement begins.
+``python -m benchmarks.memory N P M`` prints JSON. The input is in float32 files that are mapped
+into memory. All of it has been read before the measurement begins.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ ALLOWED = 2**30
 
 Float32 = NDArray[np.float32]
 
-_PART = 250_000  # rows drawn at once
+_PART = 250_000  # rows drawn together
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def measure(n: int, p: int, M: int) -> dict[str, Any]:
-    """Run this file in a child and read what it prints."""
+    """Run this file in a child process and read its output."""
     needed, available = ALLOWED + 4 * n * (p + M + 1), os.sysconf("SC_PAGE_SIZE") * _free_pages()
     if needed > available:
         return {"n": n, "skipped": f"would need about {needed / 2**30:.1f} GiB"}
@@ -49,8 +49,8 @@ def _free_pages() -> int:
 def _peak_mib() -> float:
     """Largest resident size of this program so far, or since `_forget_peak`.
 
-    On Linux `getrusage` would not do: its figure survives exec, so a child starts with that of the
-    process that made it, and a fit smaller than its parent would seem to need nothing.
+    On Linux `getrusage` is not suitable: its figure survives exec. A child starts with the peak of
+    its parent, and a smaller fit would seem to need no memory.
     """
     if _STATUS.exists():
         fields = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
@@ -60,7 +60,7 @@ def _peak_mib() -> float:
 
 
 def _forget_peak() -> None:
-    """Let the peak begin anew, where the system can: drawing the data had one of its own."""
+    """Reset the peak if the system can, because drawing the data also has a peak."""
     if _CLEAR.exists():
         _CLEAR.write_text("5")
 
@@ -79,7 +79,7 @@ def write(folder: Path, n: int, p: int, M: int) -> None:
 
 
 def mapped(folder: Path) -> list[Float32]:
-    """X, P and y as they lie in the files, each read once."""
+    """X, P and y mapped from the files, each read once."""
     arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("X", "P", "y")]
     for array in arrays:
         array.sum()
@@ -87,7 +87,7 @@ def mapped(folder: Path) -> list[Float32]:
 
 
 def main(n: int, p: int, M: int) -> None:
-    fit_auto(regression(25_000, p, M, seed=0, n_test=1).train)  # what libraries need is not its own
+    fit_auto(regression(25_000, p, M, seed=0, n_test=1).train)  # loads libraries
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), n, p, M)
         X, P, y = mapped(Path(folder))

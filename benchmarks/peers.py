@@ -1,7 +1,7 @@
-"""Peers in environments of their own: each is a process that does its work when told to.
+"""Peers in separate environments: each is a process that runs its task on request.
 
-The process has its data and is warmed up before anything is timed, so a turn costs its work and
-two lines through a pipe.
+The process has its data and is warmed up before anything is timed. So a turn costs only its task
+and two lines through a pipe.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ REQUIREMENTS = {
     "deskit": (*CONSTRAINTS, "deskit==1.3.2.3", "scikit-learn"),
     "deslib": ("deslib==0.3.7", "scikit-learn==1.5.2", "numpy<2"),
 }
-"""What pip puts into the environment of each; DESlib does not work with newer scikit-learn."""
+"""Packages of each environment; DESlib does not work with newer scikit-learn."""
 
 
 class PeerError(LocalMAError):
-    """A peer cannot take part; the message, which is stored with the results, says why."""
+    """A peer is not available. The message has the reason and is stored with the results."""
 
 
 class PeerMissingError(PeerError):
-    """A peer is not installed; the message says how to have it."""
+    """A peer is not installed. The message has the command that installs it."""
 
 
 class PeerFailedError(PeerError):
@@ -43,7 +43,7 @@ class PeerFailedError(PeerError):
 
 
 def install(names: list[str]) -> None:
-    """Make the environment of each named peer, or of all; one that is there already stays."""
+    """Create the environment of each named peer, or of all; existing ones are kept."""
     for name in names or REQUIREMENTS:
         if name not in REQUIREMENTS:
             raise unknown_name("peer", name, REQUIREMENTS)
@@ -65,7 +65,7 @@ def interpreter(name: str) -> Path:
     if find_spec(name) is not None:
         return Path(sys.executable)
     raise PeerMissingError(
-        f"{name} is not installed; python -m benchmarks peers {name} makes an environment for it"
+        f"{name} is not installed; python -m benchmarks peers {name} installs it"
     )
 
 
@@ -78,7 +78,7 @@ def _python_of(name: str) -> Path:
 
 
 class Peer:
-    """A process that runs a script of `peer_scripts` on some arrays, once per `run`."""
+    """A process that runs a script of `peer_scripts` on arrays, once per `run`."""
 
     def __init__(self, python: Path, script: Path, arrays: dict[str, NDArray[Any]]) -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -108,7 +108,7 @@ class Peer:
         self._await("done")
 
     def close(self) -> dict[str, NDArray[Any]]:
-        """End the process; returns the arrays that its last run gave."""
+        """End the process; return the arrays of its last run."""
         self._process.communicate()
         with np.load(self._output) as stored:
             arrays = dict(stored)
@@ -118,10 +118,10 @@ class Peer:
     def _await(self, word: str) -> None:
         stdout: IO[str] | None = self._process.stdout
         assert stdout is not None
-        for line in stdout:  # a package may print lines of its own
+        for line in stdout:  # a package may print other lines
             if line.strip() == word:
                 return
         self._process.communicate()
         said = self._errors.read_text()[-2000:]
         self._folder.cleanup()
-        raise PeerFailedError(f"A peer ended unasked: {said}")
+        raise PeerFailedError(f"A peer ended too early: {said}")

@@ -1,4 +1,4 @@
-"""What a stored run shows: a table of its figures beside their aims, and log-log pictures."""
+"""The table of a stored run, with its aims, and log-log figures."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ AIMS: dict[str, dict[str, tuple[str, float]]] = {
         "first_predict_seconds": (AT_MOST, 3),
     },
 }
-"""What each figure should be; exponents are slopes of measured times, which scatter."""
+"""Aim of each figure. Exponents are slopes of measured times, which vary."""
 
 MEMORY_MIB = 1024.0
 BEGIN, END = "<!-- results: made by `python -m benchmarks table` -->", "<!-- end of results -->"
@@ -58,12 +58,12 @@ BLUE, GREY, RED = "#0072B2", "#999999", "#D55E00"
 
 
 def by_name(stored: dict[str, Any]) -> dict[str, Any]:
-    """Results by benchmark, whether one was stored or several."""
+    """Results by benchmark, for files with one benchmark or several."""
     return {stored["benchmark"]: stored} if "benchmark" in stored else stored
 
 
 def table(stored: dict[str, Any]) -> str:
-    """The figures in Markdown, beside what they should be."""
+    """The figures and their aims, in Markdown."""
     lines = ["| figure | measured | aim | reached |", "|---|---|---|---|"]
     for name, result in by_name(stored).items():
         lines += [_line(result, key, *aim) for key, aim in AIMS[name].items()]
@@ -90,13 +90,13 @@ def _word(reached: bool) -> str:
 
 
 def put_table(stored: dict[str, Any], page: Path) -> None:
-    """Replace what stands between the two markers of a page by the table and the machine."""
+    """Write the machine and the table between the two markers of a page."""
     text = page.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
     machines = {_machine(result["machine"]) for result in by_name(stored).values()}
     quick = any(result["quick"] for result in by_name(stored).values())
-    notes = ["Small sizes, not to be quoted."] * quick + sorted(machines)
+    notes = ["Small sizes, do not quote."] * quick + sorted(machines)
     made = "\n\n".join([*notes, table(stored)])
     page.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{after}")
 
@@ -133,7 +133,7 @@ def _figures(results: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _growth(axis: str, points: list[tuple[float, float]], line: dict[str, Any]) -> Any:
-    """Times along an axis, with a line of slope one and the fitted one."""
+    """Times along an axis, with a line of slope one and the fitted line."""
     values, seconds = zip(*points, strict=True)
     figure, ax = _axes(4, 3)
     ax.loglog(values, seconds, "o", color=BLUE, label="localma")
@@ -149,7 +149,7 @@ def _growth(axis: str, points: list[tuple[float, float]], line: dict[str, Any]) 
 
 
 def _times(rows: list[dict[str, Any]]) -> Any:
-    """Median times as bars on a logarithmic scale, works one below the other."""
+    """Median times as horizontal bars on a logarithmic scale, one per task."""
     figure, ax = _axes(7, 0.6 + 0.28 * len(rows))
     place, places, names = 0.0, [], []
     for work, group in groupby(rows, key=lambda row: row["work"]):
@@ -162,7 +162,7 @@ def _times(rows: list[dict[str, Any]]) -> Any:
         place += 0.5
     ax.set_yticks(places, names)
     ax.invert_yaxis()
-    # A bar on a logarithmic scale begins anywhere: at the power of ten below the shortest one.
+    # Bars on a logarithmic scale start at the power of ten below the shortest one.
     shortest, longest = (pick(row["seconds"] for row in rows) for pick in (min, max))
     left = 10.0 ** (ceil(log10(shortest)) - 1)
     ax.set(xscale="log", xlabel="seconds", xlim=(left, max(1.3 * longest, 10.0 * left)))

@@ -1,4 +1,4 @@
-"""Prediction: what one row costs, and many rows beside nearest-neighbour peers."""
+"""Prediction: the time of one row, and of many rows compared with nearest-neighbour peers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def measure(size: Size) -> Report:
 
 
 def _one_row(report: Report, size: Size) -> None:
-    """One row, beyond the candidates' own functions and scikit-learn's validation."""
+    """One row, beyond the candidates' functions and scikit-learn's validation."""
     problem = regression(900, 5, 3, seed=0)
     coefficients = candidate_functions(5, 3)
     functions = {f"f{m}": partial(predict, coefficients[:, :, m]) for m in range(3)}
@@ -75,7 +75,7 @@ def _one_row_of(
     functions: list[Callable[[Array], Array]],
     suffix: str,
 ) -> None:
-    """Time one row of a model that runs its candidates, and is given their predictions."""
+    """Time one row of a model, with candidates that run and with given predictions."""
     X, P = problem.test.X, problem.test.P[:, :, 0]
     x, given = X[:1], P[:1]
     works: dict[str, Callable[[], Any]] = {
@@ -106,7 +106,7 @@ def _one_row_of(
 
 
 def _float64_weights(gate: Gate, X: Array) -> Array:
-    """Weights of a fitted gate, its networks evaluated in double precision."""
+    """Weights of a fitted gate, with networks evaluated in double precision."""
     if isinstance(gate, ShrunkGate):
         return reference.auto_weights(gate, X, lambda one: reference.evaluate_weights(one, X))
     if isinstance(gate, MLPGate):
@@ -119,7 +119,7 @@ def _squared(problem: Problem, prediction: Array) -> float:
 
 
 def _many_rows(report: Report, size: Size) -> None:
-    """Many rows, the candidates' probabilities given, on one binary classification for all."""
+    """Many rows with given probabilities, on one binary classification for all methods."""
     n, p, M = size.labelled, size.n_inputs, size.n_candidates
     sample = classification(n, p, M, n_classes=2, seed=0)
     new = classification(size.rows, p, M, n_classes=2, seed=1)
@@ -150,13 +150,13 @@ def _many_rows(report: Report, size: Size) -> None:
         report.missing(f"ratio_{name}_to_predict", reason)
     for name, peer in peers.items():
         risk = _brier(new, peer.close()["probabilities"])
-        note = "a method of its own, so no reference"
+        note = "another method, so no reference"
         row = report.add(Row(work, name, timings[name].seconds, risk, note=note))
         report.ratio(f"ratio_{name}_to_predict", row, ours)
 
 
 def _start_peers(sample: Labels, new: Labels) -> tuple[dict[str, Peer], dict[str, str]]:
-    """The peers that are installed, fitted and waiting, and why others are not."""
+    """The installed peers, fitted and waiting, and the reasons why others are missing."""
     arrays = {"X": sample.X, "P": sample.P, "y": sample.y, "X_new": new.X, "P_new": new.P}
     peers, absent = {}, {}
     for name in ("deskit", "deslib"):

@@ -16,7 +16,7 @@ Array = NDArray[np.floating]
 
 
 def fit(sample: Sample, gate: MLPGate, start: Array) -> Any:
-    """Train what `gate`, the paper's, would be trained to, from the same start."""
+    """Train the network of `gate`, the paper's gate, from the same start."""
     import torch
 
     hidden = gate.hidden[0]
@@ -51,7 +51,7 @@ def predict_weights(network: Any, sample: Sample, X: Array) -> Array:
 
 
 def use_faster_thread_count(sample: Sample, gate: MLPGate, start: Array) -> int:
-    """Let PyTorch use one thread or all of them, whichever fits this sample sooner."""
+    """Set PyTorch to one thread or all threads, whichever fits this sample faster."""
     import torch
 
     seconds = {}
@@ -66,7 +66,7 @@ def use_faster_thread_count(sample: Sample, gate: MLPGate, start: Array) -> int:
 
 
 def _load(network: Any, start: Array, gate: MLPGate, sample: Sample) -> None:
-    """Let the network start where the gate does; random starts of its own would add noise."""
+    """Set the network to the start of the gate; other random starts would add noise."""
     import torch
 
     layers = network_of(gate, sample).layers(start.astype(np.float32))

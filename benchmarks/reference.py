@@ -1,8 +1,8 @@
-"""The float64 reference: MLPGate's training once more, in plain NumPy and double precision.
+"""The float64 reference: the training of MLPGate in plain NumPy and double precision.
 
-It starts where the gate starts, so that only arithmetic can make a difference. A gate that was
-trained over mini-batches has a twin that was, too, over batches of its own and from the first step
-on: so the twin also shows whether warm starts, and the order of the batches, cost anything.
+It has the same start as the gate, so only arithmetic can differ. If a gate was trained over
+mini-batches, so is its twin, over different batches and from the first step on. So the twin also
+shows whether warm starts and the order of the batches cost anything.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def fit_weights_on_batches(gate: MLPGate, sample: Sample, X: Array) -> Float64:
 
 
 def evaluate_weights(gate: MLPGate, X: Array) -> Float64:
-    """Weights of a fitted gate, its networks evaluated in float64."""
+    """Weights of a fitted gate, with networks evaluated in float64."""
     network = gate._network(gate.n_features_in_, len(gate.global_weights_))
     inputs = (X - gate.mean_) / gate.scale_
     each = [
@@ -86,7 +86,7 @@ def evaluate_weights(gate: MLPGate, X: Array) -> Float64:
 
 
 def auto_weights(gate: ShrunkGate, X: Array, of_member: Callable[[Any], Array]) -> Float64:
-    """Weights of a fitted ShrunkGate, those of the networks that it averages found anew."""
+    """Weights of a fitted ShrunkGate, with newly computed weights of its networks."""
     weights = np.tile(np.asarray(gate.answer_.constant, dtype=np.float64), (len(X), 1))
     for share, member in zip(gate.answer_.shares, gate.answer_.gates, strict=True):
         weights += share * of_member(member)
@@ -130,7 +130,7 @@ class Adam:
         self.mean, self.square = np.zeros_like(theta), np.zeros_like(theta)
 
     def step(self, gradient: Float64, rate: float) -> float:
-        """Take a step, from the gradient of the mean loss; returns the norm of the objective's."""
+        """Take a step with the gradient of the mean loss; return the norm of the whole gradient."""
         self.n_steps += 1
         g = gradient / self.loss_scale + self.decay * self.theta
         self.mean += 0.1 * (g - self.mean)

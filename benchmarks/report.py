@@ -1,6 +1,6 @@
-"""What a benchmark returns: rows that were timed, figures made of them, reasons for what is not.
+"""Results of a benchmark: timed rows, figures made of them, and reasons for missing figures.
 
-A row counts only if the held-out risk of what was timed is within 1 % of a float64 reference.
+A row counts only if the held-out risk of the timed fit is within 1 % of a float64 reference.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ TOLERANCE = 0.01
 
 @dataclass
 class Row:
-    """One work, timed.
+    """One timed task.
 
-    seconds : of every repeat; scale : what they are multiplied by where only a part was timed.
-    risk, reference : held-out risk of what was timed, and of the float64 reference; None where
-        there is none, as for a peer with a method of its own.
-    reference_is_weaker : the reference saw fewer rows, so that only a risk above it is a fault.
+    seconds : time of every repeat; scale : their factor, if only a part was timed.
+    risk, reference : held-out risk of the timed fit, and of the float64 reference; None if
+        there is none, for example for a peer with another method.
+    reference_is_weaker : the reference had fewer rows, so only a risk above it is a fault.
     """
 
     work: str
@@ -38,7 +38,7 @@ class Row:
 
     @property
     def counts(self) -> bool | None:
-        """Whether the risk is that of the reference; None where nothing was to be compared."""
+        """Whether the risk is close to the reference; None if there is no reference."""
         if self.risk is None or self.reference is None:
             return None
         excess = self.risk / self.reference - 1.0
@@ -70,7 +70,7 @@ class Row:
 
 @dataclass
 class Report:
-    """Rows and figures of one benchmark; printed as they come."""
+    """Rows and figures of one benchmark, printed as they are added."""
 
     rows: list[Row] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
@@ -86,11 +86,11 @@ class Report:
         print(f"  {key} = {value if not isinstance(value, float) else f'{value:.4g}'}", flush=True)
 
     def store(self, key: str, value: Any) -> None:
-        """Record what a picture is made of, without printing it."""
+        """Record the data of a plot, without printing them."""
         self.figures[key] = value
 
     def missing(self, key: str, reason: str) -> None:
-        """Record that a figure could not be had, and why."""
+        """Record that a figure is missing, and the reason."""
         self.figures[key], self.reasons[key] = None, reason
         print(f"  {key} is missing: {reason}", flush=True)
 

@@ -1,4 +1,4 @@
-"""Large samples: growth along every axis, global weights, `auto` beside boosting, peak memory."""
+"""Large samples: growth along every axis, global weights, `auto` and boosting, peak memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Array = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run; `reference_rows` is the most that a twin sees which trains over all rows."""
+    """Sizes of the runs; `reference_rows` limits the rows of a twin without mini-batches."""
 
     axes: growth.Axes = field(default_factory=growth.Axes)
     global_n: int = 1_000_000
@@ -64,7 +64,7 @@ def measure(size: Size) -> Report:
 
 
 def nnls_weights(P: Array, y: Array) -> Array:
-    """Weights on the simplex that minimise the squared error, by Gram matrix and SciPy's `nnls`.
+    """Least-squares weights on the simplex, by Gram matrix and SciPy's `nnls`.
 
     With weights that sum to one the risk is ``w'Gw``, G the Gram matrix of the errors. The `u` that
     minimises ``u'Gu + (sum u - 1)^2`` over ``u >= 0`` is proportional to w.
@@ -105,7 +105,7 @@ def _constant_risk(sample: Sample, weights: Array) -> float:
 
 
 def _auto(report: Report, size: Size) -> None:
-    """Time per row of `auto`, and the largest fit beside histogram boosting on the same data."""
+    """Time per row of `auto`, and its largest fit compared with histogram boosting."""
     fit_auto(regression(100, size.n_inputs, size.n_candidates, seed=1).train, size.gate)
     rows = {}
     for n in size.auto_n:

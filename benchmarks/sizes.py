@@ -1,4 +1,4 @@
-"""Time of `gate="auto"` as the sample grows, against gradient boosting; and with many inputs."""
+"""Processor time of `gate="auto"` as the sample grows, and time with many inputs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def measure(size: Size) -> Report:
 
 
 def processor_seconds(work: Callable[[], object], repeats: int) -> list[float]:
-    """Processor time of each repeat, all threads together."""
+    """Processor time of each repeat, summed over threads."""
     seconds = []
     for _ in range(repeats):
         sleep(PAUSE)
@@ -60,7 +60,7 @@ def processor_seconds(work: Callable[[], object], repeats: int) -> list[float]:
 
 
 def _processor_time(report: Report, size: Size) -> None:
-    """Processor time of `auto` at every n; beside that of boosting on [X, P] at some of them."""
+    """Processor time of `auto` at every n, compared with boosting on [X, P] at some of them."""
     medians = []
     for n in size.n:
         train = regression(n, size.n_inputs, size.n_candidates, seed=0).train
@@ -79,7 +79,7 @@ def _processor_time(report: Report, size: Size) -> None:
 
 
 def _many_inputs(report: Report, size: Size) -> None:
-    """Wall time with many inputs, beside a cross-validated ridge regression of the predictions."""
+    """Time with many inputs, compared with a cross-validated ridge regression of P."""
     n, p, M = size.wide
     train = regression(n, p, M, seed=0).train
     ridge = RidgeCV(alphas=np.logspace(-3, 6, 10), cv=5)

@@ -1,4 +1,4 @@
-"""How a new process begins: the import, the first fit on a machine, and the first prediction."""
+"""The start of a new process: import, first fit on a machine, first prediction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ model.fit(x[:, None], np.abs(x), predictions=np.stack([-x, x], axis=1))
 print(time.perf_counter() - begin)
 model.save(sys.argv[1])
 """
-"""A fit so small that compiling the kernel is all but the whole of its time."""
+"""A small fit, whose time is almost only the compilation of the kernel."""
 _WARM_UP = "import localma; localma.warm_up()"
 _PREDICT = """
 import sys
@@ -43,7 +43,7 @@ load(sys.argv[1]).predict(x[:, None], predictions=np.stack([-x, x], axis=1))
 
 
 def run_in_new_process(code: str, *arguments: str, **variables: str) -> str:
-    """What some code prints in a new interpreter."""
+    """Output of some code in a new interpreter."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, *arguments],
         cwd=Path(__file__).parents[1],
@@ -56,14 +56,14 @@ def run_in_new_process(code: str, *arguments: str, **variables: str) -> str:
 
 
 def seconds_to_import(module: str) -> float:
-    """Seconds of one import, without the start of the interpreter itself."""
+    """Seconds of one import, without the start of the interpreter."""
     return float(run_in_new_process(_TIMED_IMPORT.format(module)))
 
 
 def seconds_of_first_calls(repeats: int) -> tuple[float, Sequence[float]]:
-    """Seconds of a fit where nothing is compiled yet, and of predictions after a warm-up.
+    """Seconds of a fit before anything is compiled, and of predictions after a warm-up.
 
-    The predictions are timed from outside: the start of the interpreter and all imports count.
+    The predictions are timed from outside, including the start of the interpreter and all imports.
     """
     with TemporaryDirectory() as folder:
         model, unused, warm = (str(Path(folder, name)) for name in ("model", "unused", "warm"))

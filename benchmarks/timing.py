@@ -1,4 +1,4 @@
-"""Timing: works take turns, so that whatever else the machine does befalls all of them alike."""
+"""Timing of tasks that take turns, so that other load on the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from time import perf_counter, sleep
 from typing import Any
 
 PAUSE = 0.5
-"""Seconds after which the next of several parallel works begins: the threads of OpenMP and of JAX
-go on spinning for a while when their work is done, at the cost of whoever is next."""
+"""Seconds before each of several parallel tasks. Threads of OpenMP and JAX keep spinning for some
+time after their task, which would slow down the next one."""
 
 
 @dataclass
 class Timing:
-    """Seconds of every repeat of one work, and what the last repeat returned."""
+    """Seconds of every repeat of one task, and the result of the last repeat."""
 
     seconds: list[float] = field(default_factory=list)
     result: Any = None
@@ -28,9 +28,9 @@ class Timing:
 def interleave(
     works: Mapping[str, Callable[[], Any]], repeats: int, pause: float = 0.0
 ) -> dict[str, Timing]:
-    """Run every work once a round; whoever calls has warmed them up.
+    """Run every task once per round. The caller has warmed them up.
 
-    pause : seconds before each.
+    pause : seconds before each task.
 
     >>> len(interleave({"a": lambda: 1, "b": lambda: 2}, repeats=3)["b"].seconds)
     3

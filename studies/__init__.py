@@ -1,1 +1,1 @@
-"""The paper, re-run: its published figures beside ours. ``python -m studies list`` lists them."""
+"""Studies that repeat the paper and compare its figures with ours. See ``studies/README.md``."""

@@ -23,7 +23,7 @@ FIGURES = Path(__file__).parent / "figures"
 def parse_cells(text: str | None) -> dict[str, tuple[str, ...]]:
     """Values allowed for each key: ``setting=S1|S2;n=100``.
 
-    A comma separates keys, too, if each part has an equals sign.
+    A comma also separates keys if each part has an equals sign.
 
     >>> parse_cells("setting=S1|S2,n=100")
     {'setting': ('S1', 'S2'), 'n': ('100',)}
@@ -34,7 +34,7 @@ def parse_cells(text: str | None) -> dict[str, tuple[str, ...]]:
     if not all("=" in part for part in parts):
         raise InvalidInputError(
             f"--cells takes key=value pairs such as 'setting=S1|S2,n=100'; received {text!r}. "
-            "Where a value has a comma, separate pairs by semicolons."
+            "If a value has a comma, separate the pairs by semicolons."
         )
     pairs = (part.split("=", 1) for part in parts)
     return {key.strip(): tuple(v.strip() for v in value.split("|")) for key, value in pairs}
@@ -71,7 +71,7 @@ def command_prepare(arguments: argparse.Namespace) -> None:
 def command_table(arguments: argparse.Namespace) -> None:
     study = load_study(arguments.name)
     text = render_stored(study, Store(arguments.results, study.name))
-    print(text or f"Nothing has been run yet: python -m studies run {arguments.name}")
+    print(text or f"Nothing has been run yet. Use: python -m studies run {arguments.name}")
 
 
 def command_list(arguments: argparse.Namespace) -> None:
@@ -79,7 +79,7 @@ def command_list(arguments: argparse.Namespace) -> None:
         study = load_study(name)
         wanted = sum(cell.replicates for cell in study.cells)
         done = len(Store(arguments.results, study.name).load())
-        print(f"{name:20} {study.title}; {done} of {wanted} replicates begun")
+        print(f"{name:20} {study.title}; {done} of {wanted} replicates started")
 
 
 def command_figure(arguments: argparse.Namespace) -> None:
@@ -117,7 +117,7 @@ def command_merge(arguments: argparse.Namespace) -> None:
         replicates = store.load()
         for line in read_compact(arguments.other):
             merge_line(replicates, line)
-        theirs = runs_of(Store(arguments.other.parent, study.name))  # if it lies beside the file
+        theirs = runs_of(Store(arguments.other.parent, study.name))  # if it is in the same folder
         write_summary(study, store, replicates, theirs)
         store.fold(replicates)
 
@@ -127,7 +127,7 @@ def command_work(arguments: argparse.Namespace) -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Make the parser of the command line."""
+    """Build the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
     commands = parser.add_subparsers(required=True)
 
@@ -139,40 +139,40 @@ def make_parser() -> argparse.ArgumentParser:
             command.add_argument("name")
         return command
 
-    running = add("run", "compute what is missing of a study, and sum it up")
-    running.add_argument("--replicates", type=int, help="at most so many of each cell")
-    running.add_argument("--cells", help="only these, such as 'setting=S1|S2,n=100'")
-    running.add_argument("--methods", help="only these, such as paper,gw,ewma")
+    running = add("run", "compute the missing replicates of a study and write its summary")
+    running.add_argument("--replicates", type=int, help="at most this number per cell")
+    running.add_argument("--cells", help="only these cells, such as 'setting=S1|S2,n=100'")
+    running.add_argument("--methods", help="only these methods, such as paper,gw,ewma")
     running.add_argument("--quick", action="store_true", help="two replicates of the quick cells")
     running.add_argument("--workers", type=int, default=Request.workers)
-    preparing = add("prepare", "compute what a study keeps outside the repository, once")
-    preparing.add_argument("--size", default="full", help="'small' for what --quick needs")
-    add("table", "print the tables of a study, published figures beside ours")
-    add("together", "print what all studies on real data say of auto", takes_name=False)
+    preparing = add("prepare", "compute the files that a study stores outside the repository")
+    preparing.add_argument("--size", default="full", help="'small' for --quick")
+    add("table", "print the tables of a study, with published figures next to ours")
+    add("together", "compare auto with other methods on all real data", takes_name=False)
     add("list", "list the studies", takes_name=False)
     drawing = add("figure", "draw a figure (needs the extra 'plot')")
     drawing.add_argument("--out", type=Path, default=FIGURES)
     add("readme", "put the tables of all studies into studies/README.md", takes_name=False)
-    merging = add("merge", "add the replicates that another machine has run")
+    merging = add("merge", "add the replicates of another machine")
     merging.add_argument("other", type=Path, help="the compact file of the other machine")
-    add("work", "be a worker process of a run")
+    add("work", "run as a worker process (used by 'run')")
     return parser
 
 
 def main() -> int:
-    """Run one command; errors of ours are a sentence, not a traceback."""
+    """Run one command. An expected error is printed as a sentence, not as a traceback."""
     arguments = make_parser().parse_args()
     try:
         arguments.command(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # of `| head`, which has read enough; nor may the last flush complain
+    except BrokenPipeError:  # from `| head`; the last flush must not fail either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except LocalMAError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted: what is done is kept; the same command goes on", file=sys.stderr)
+        print("interrupted: finished replicates are stored; run it again", file=sys.stderr)
         return 130
     return 0
 

@@ -1,4 +1,4 @@
-"""How `auto` is judged in the studies of regression on real data: paired differences, and aims."""
+"""Paired comparisons and aims of the regression studies on real data."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from studies.regressing import CONTROLLED, LABELS
 Keys = Mapping[str, Any]
 
 JUDGED = ("auto", "auto_own")
-"""The methods of which the aims speak."""
+"""The methods that the aims are about."""
 
 COMPARED = ("paper", "paper_scaled", "gw", "ewma", "direct", "best_test", "best_sample")
-"""Methods of which the best is put beside those; the home candidate knows what others do not."""
+"""The best of these is compared with them. The home candidate knows more than the others do."""
 
 
 def cells_run(results: Results, metric: str, method: str, **where: Any) -> list[dict[str, Any]]:
-    """Cells with some keys in which a method has run; at least one."""
+    """Cells with these keys in which a method has run; at least one."""
     cells = [
         keys
         for name, found, keys in results.entries()
@@ -34,7 +34,7 @@ def cells_run(results: Results, metric: str, method: str, **where: Any) -> list[
 def never_behind(
     results: Results, metric: str, method: str, others: Sequence[str], **where: Any
 ) -> bool:
-    """Whether a method is behind none of the others by more than is allowed, in any cell."""
+    """Whether a method is within the allowed distance of all others, in every cell."""
     return all(
         difference(results, metric, method, other, **keys).is_allowed
         for keys in cells_run(results, metric, method, **where)
@@ -45,7 +45,7 @@ def never_behind(
 def mean_difference(
     results: Results, metric: str, method: str, other: str, **where: Any
 ) -> Difference:
-    """Mean over cells of the difference to another method, in parts of its risk."""
+    """Mean over cells of the difference to another method, relative to its risk."""
     cells = cells_run(results, metric, method, **where)
     found = [difference(results, metric, method, other, **keys) for keys in cells]
     return mean_over(found, relative=True)
@@ -56,18 +56,18 @@ def ahead_on_average(
 ) -> bool:
     """Whether a method is ahead of each of the others on average over cells, by three errors.
 
-    Not decided where it is neither ahead nor behind by as much.
+    Not decided if it is neither ahead nor behind by that much.
     """
     means = [mean_difference(results, metric, method, other, **where) for other in others]
     if any(one.mean > ERRORS * one.error for one in means):
         return False
     if any(one.mean >= -ERRORS * one.error for one in means):
-        raise NotDecidedError(f"{method} is level with another on average.")
+        raise NotDecidedError(f"{method} is level with another method on average.")
     return True
 
 
 def mean_lines(results: Results, metric: str, others: Sequence[str]) -> list[str]:
-    """One line per method that is judged: its mean difference to some others over all cells."""
+    """One line per judged method: its mean difference to some others over all cells."""
     lines = []
     for method in JUDGED:
         with suppress(NotRunError):
@@ -77,8 +77,8 @@ def mean_lines(results: Results, metric: str, others: Sequence[str]) -> list[str
                 for other in others
             ]
             lines.append(
-                f"{LABELS[method]}: mean over all cells of the paired difference in risk, in parts "
-                f"of the other's: {', '.join(words)}"
+                f"{LABELS[method]}: mean over all cells of the paired difference in risk, relative "
+                f"to the other method: {', '.join(words)}"
             )
     return lines
 
@@ -93,7 +93,7 @@ def ahead_of_control(results: Results, metric: str, control: str) -> bool:
 
 
 def aims(metric: str) -> tuple[Finding, ...]:
-    """What this software sets itself in a study on real data."""
+    """The aims of this software in a study on real data."""
     constant = ("gw", "ewma")
     found = []
     for method in JUDGED:
@@ -138,6 +138,6 @@ def _control_aims(metric: str) -> tuple[Finding, ...]:
 def against_best(
     metric: str, over: str, panels: Sequence[Keys], others: Sequence[str] = COMPARED
 ) -> Comparison:
-    """Put the methods that are judged beside the best of some others in every cell."""
+    """Compare the judged methods with the best of some others in every cell."""
     named = {", ".join(panel.values()): panel for panel in panels}
     return Comparison(metric, JUDGED, tuple(others), LABELS, over, named)

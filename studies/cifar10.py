@@ -1,42 +1,44 @@
-"""Section 5.3, Table 5: CIFAR-10, four companies that each know four classes of images.
+"""Section 5.3, Table 5: CIFAR-10, with four companies that each know four classes of images.
 
-The protocol is the paper's. Each company has a network that was trained on ImageNet, and trains a
-new last layer on all training images of its four classes and 50 images of the other six. A share
-rho of the 50,000 training images is collected, from which weights are learnt; all 10,000 test
-images judge. 50 replicates at rho = .1, ..., 1.
+The protocol is that of the paper. Each company has a network that was trained on ImageNet. It
+trains a new last layer on all training images of its four classes and 50 images of the other six.
+A share rho of the 50,000 training images is collected, and weights are learnt from it. All 10,000
+test images are used for testing. There are 50 replicates at rho = .1, ..., 1.
 
-What differs from the paper, and why:
+Differences from the paper, with reasons:
 
-- torchvision's weights of the paper's networks are not to be had here. EfficientNet-Lite 0, 1 and
-  2 stand in for ResNet18, DenseNet121 and GoogLeNet, and MobileNetV1 (a quarter of its width) for
-  EfficientNet_B0; each has the classes of the one that it stands in for. `studies.cifar10_data`
-  loads the paper's own where they are to be had.
-- Images are enlarged to 64 pixels, bicubically, for the networks. The paper does not say.
-- The 50 images of other classes are 50 in total, not of each class, and are drawn once: the paper
-  has one accuracy per candidate. The last layer is a multinomial logistic regression on
-  standardised features, fitted to convergence, on images as they are: the paper trains it on
-  augmented ones. Of seven L2 penalties it has one with which heads predict held-out training
-  images of their own company best, in log loss and accuracy; DirectModel has the same, which is
-  within .4 points of the best of four on held-out training images.
-- The paper's network of weights is in its supplement. "LocalMA, CNN" is `ImageGate("cnn")`: three
-  convolutions on augmented pixels, with few replicates, since one takes up to an hour. It sees
-  400,000 augmented images at most, or each image 30 times where that is more.
-- "LocalMA, features" is ours: `MLPGate` of 64 units on the first 256 principal components of
-  the features of all four networks, which every user of the four candidates could compute;
-  "path" lets held-out images choose how far that gate is shrunk, by a `ShrunkGate` over it.
-  Components keep their scale; "auto" is `gate="auto"` as it comes, which standardises its inputs,
-  so that those that are mostly noise count as much as the first. They are the components of all
-  training images, without labels; "components of the sample" finds them on the collected images
-  alone, as a check. Widths and numbers were chosen on training images alone.
-- DirectModel, which the paper does not have here, is a logistic regression on all features of the
+- torchvision's weights of the paper's networks were not available. EfficientNet-Lite 0, 1 and 2
+  replace ResNet18, DenseNet121 and GoogLeNet. MobileNetV1 (a quarter of its width) replaces
+  EfficientNet_B0. Each has the classes of the network that it replaces. If the paper's weights are
+  available, `studies.cifar10_data` can load them.
+- Images are enlarged to 64 pixels, bicubically, for the networks. The paper does not state a size.
+- The 50 images of other classes are 50 in total, not 50 of each class. They are drawn once,
+  because the paper has one accuracy per candidate.
+- The last layer is a multinomial logistic regression on standardised features, fitted to
+  convergence on unchanged images. The paper trains it on augmented images. Its L2 penalty is one
+  of seven: with it, heads predict held-out training images of their own company best, in log loss
+  and accuracy. DirectModel has the same penalty, which is within .4 points of the best of four on
+  held-out training images.
+- The paper describes its network of weights in its supplement. "LocalMA, CNN" is
+  `ImageGate("cnn")`: three convolutions on augmented pixels. It has few replicates, because one
+  takes up to an hour. It sees 400,000 augmented images, or each image 30 times if that is more.
+- "LocalMA, features" is new: `MLPGate` with 64 units on the first 256 principal components of the
+  features of all four networks. Every user of the four candidates could compute them. In "path",
+  held-out images choose the shrinkage of that gate, by a `ShrunkGate` over it. These components
+  keep their scale. "auto" is `gate="auto"` with its defaults. It standardises its inputs, so
+  components that are mostly noise count as much as the first ones.
+- The components are those of all training images, without labels. As a check, "components of the
+  sample" computes them on the collected images alone. Widths and numbers were chosen on training
+  images alone.
+- DirectModel is not in the paper's study. It is a logistic regression on all features of the
   collected images.
-- In the paper candidates have seen the images from which weights are learnt, and are better there
-  than on new ones. In "disjoint halves" the companies collect in one half of the training images,
-  and rho is a share of the other half.
-- At rho = 1 all replicates share one data set, and differ by the seed of the gate alone.
+- In the paper, candidates were trained on the images from which weights are learnt, and are better
+  there than on new images. With "disjoint halves" the companies collect in one half of the
+  training images, and rho is a share of the other half.
+- At rho = 1 all replicates share one data set and differ only by the seed of the gate.
 
-In a cell with the key `size` = small only 2,500 training and 1,000 test images are used, and 10
-images of other classes: the miniature that ``--quick`` runs.
+A cell with the key `size` = small uses only 2,500 training and 1,000 test images, and 10 images of
+other classes. ``--quick`` runs this miniature.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ SIZES = {"full": Size(), "small": Size(2500, 1000, 10)}
 CNN_REPLICATES = {0.1: 3, 0.5: 2, 1.0: 1}
 CNN = {"batch_size": 64, "learning_rate": 0.002, "shrinkage": 0.0, "patience": 10}
 CNN_EPOCHS, CNN_IMAGES = 30, 400_000
-"""The CNN sees each image at most so often, or more often where that were fewer images in all."""
+"""The CNN sees 400,000 augmented images, or each image 30 times if that is more."""
 
 CANDIDATES = ("lite0", "lite1", "lite2", "mobilenet")
 LOCAL = ("cnn", "features", "path")
@@ -90,7 +92,7 @@ LABELS = {
     "lite1": "EfficientNet-Lite1",
     "lite2": "EfficientNet-Lite2",
     "mobilenet": "MobileNetV1",
-    "any": "some candidate is right",
+    "any": "at least one candidate is right",
     "ewma": "EWMA",
     "gw": "GW",
     "cnn": "LocalMA, CNN",
@@ -117,9 +119,9 @@ PUBLISHED_AS = {
 
 
 class World(NamedTuple):
-    """What all replicates share: inputs of the gate (N, c), P (N, 4, 10), labels (N,), images.
+    """Data that all replicates share: inputs of the gate (N, c), P (N, 4, 10), labels (N,), images.
 
-    sample : rows from which images are collected; test : rows that judge.
+    sample : rows from which images are collected; test : test rows.
     """
 
     inputs: Array
@@ -132,7 +134,7 @@ class World(NamedTuple):
 
 @cache
 def world_of(size_name: str, heads: str) -> World:
-    """Read what is kept, which is computed first where it is not there."""
+    """Read the stored data; compute them first if they are missing."""
     size = SIZES[size_name]
     train, test = cifar10_data.rows_of(size)
     places = np.arange(len(train) + len(test))
@@ -167,15 +169,15 @@ def _accuracy_of(method: str, trial: Trial, world: World) -> float:
 
 
 def feature_gate() -> MLPGate:
-    """Make the gate on features, not fitted; over mini-batches whatever the size of the sample.
+    """Build the unfitted gate on features, with mini-batches for samples of every size.
 
-    Components keep their scale: those that vary little say little, and are mostly noise.
+    Components keep their scale: those with little variance are mostly noise.
     """
     return MLPGate((64,), batch_size=384, standardize=False)
 
 
 def path_gate() -> ShrunkGate:
-    """Make the path over the same gate, not fitted."""
+    """Build the unfitted path over the same gate."""
     return ShrunkGate(feature_gate(), strengths=(30.0, 10.0, 3.0, 1.0), linear=False)
 
 
@@ -220,22 +222,22 @@ WAYS: dict[str, Callable[[Trial, World], Array]] = {
     f"features_{name}": lambda trial, _, change=change: gated(change(trial), feature_gate())
     for name, change in CONTROLLED.items()
 }
-"""What each method says of the test images: (n_test, 10)."""
+"""Predictions of each method for the test images: (n_test, 10)."""
 
 
 # --- findings ------------------------------------------------------------------------------------
 
 LARGEST_FALL = 0.3
-"""Points: the paper calls its LocalMA improving with rho, and its table falls once by 0.24."""
+"""In points. The paper says that LocalMA improves with rho; its table falls once by 0.24."""
 
 HARDLY = 0.5
-"""Points within which an accuracy hardly changes."""
+"""In points. A smaller change of an accuracy counts as none."""
 
 ROUNDING = 1e-9
-"""Points by which means of equal numbers may differ."""
+"""In points. Means of equal numbers may differ by this much."""
 
 AT = {"cnn": tuple(CNN_REPLICATES)}
-"""Method -> where its findings need it to have run; others everywhere."""
+"""Method -> values of rho that its findings need; other methods need all."""
 
 
 def _rises(results: Results, method: str) -> bool:
@@ -279,7 +281,7 @@ def _paper_findings(method: str) -> list[Finding]:
             lambda results: _rises(results, method),
         ),
         Finding(
-            f"{label} is the most accurate at {where}, of it, GW, EWMA and the candidates",
+            f"{label} is more accurate than GW, EWMA and the candidates at {where}",
             "Section 5.3 (4)",
             lambda results: _is_highest(results, method),
         ),
@@ -371,11 +373,11 @@ FINDINGS = (
 
 
 NOTES = [
-    "Accuracy in per cent. At rho = 1 all replicates share one data set and differ by the seed "
-    "of the gate alone: their standard deviation is not that of another sample.",
+    "Accuracy in per cent. At rho = 1 all replicates share one data set and differ only by "
+    "the seed of the gate. Their standard deviation does not include the draw of the sample.",
     "All replicates share the test images and the candidates. Standard errors are over draws "
-    "of the sample, and leave out what 10,000 other test images would change: about .3 points "
-    "of a difference between two methods of which one alone is right on a tenth of them.",
+    "of the sample. They do not include the effect of 10,000 other test images: about .3 points "
+    "for two methods, if exactly one of them is right on a tenth of the images.",
     "Disjoint halves: companies collect in one half of the training images, and rho is a share "
     "of the other half, 25,000 images.",
 ]
@@ -390,13 +392,13 @@ COMPARISON = Comparison(
     {"as in the paper": {}, "disjoint halves": {"heads": "half"}},
     own="path_own",
 )
-"""`auto`, and the path, beside the best other method in every cell."""
+"""`auto` and the path, compared with the best other method in every cell."""
 
 DRAWN = ("path_own", "direct", "path", "features", "cnn", "gw", "ewma")
 
 
 def draw_over_rho(results: Results, folder: Path) -> list[Path]:
-    """Accuracy over rho, as the paper's table has it, and with disjoint halves."""
+    """Accuracy over rho, as in the paper's table and with disjoint halves."""
     figure = draw_panels(
         results,
         {"as in the paper": {}, "disjoint halves": {"heads": "half"}},

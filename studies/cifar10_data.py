@@ -1,13 +1,13 @@
-"""CIFAR-10: its images, the features that four frozen networks give of them, and four companies.
+"""CIFAR-10: its images, their features by four frozen networks, and the four companies.
 
-Images come from the folder of real data (its script ``cifar10/fetch`` brings them), or from their
-public source. Everything that is computed from them is kept in the cache of `studies.kept`, and
-may be killed at any moment: features are written a thousand images at a time.
+Images come from the folder of real data (its script ``cifar10/fetch`` downloads them), or from
+their public source. All computed arrays are stored in the cache of `studies.kept`. A computation
+can be stopped at any time: features are written a thousand images at a time.
 
 The paper's networks are ResNet18, DenseNet121, GoogLeNet and EfficientNet_B0 with torchvision's
-weights. Where those are not to be had, EfficientNet-Lite 0, 1 and 2 and MobileNetV1 (a quarter of
-its width) stand in for them, in this order. With LOCALMA_CIFAR10_NETWORKS=torchvision the paper's
-own are used; torchvision fetches their weights.
+weights. If those are not available, EfficientNet-Lite 0, 1 and 2 and MobileNetV1 (a quarter of its
+width) replace them, in this order. With LOCALMA_CIFAR10_NETWORKS=torchvision the paper's networks
+are used, and torchvision downloads their weights.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Rows = NDArray[np.intp]
 
 PUBLIC_SOURCE = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 CHUNK = 1000
-"""Images whose features are computed and written at once."""
+"""Number of images whose features are computed and written together."""
 
 PIXELS = 64
 """Height and width to which images of 32 pixels are enlarged, bicubically."""
@@ -57,7 +57,7 @@ HEAD_C = 0.003
 
 @dataclass(frozen=True)
 class Company:
-    """A company: its frozen network, and the classes of which it collects all images.
+    """A company: its frozen network, and the classes whose images it collects.
 
     network : name in `studies.mobile_networks`, with a weights file; or a name in torchvision.
     """
@@ -86,7 +86,7 @@ PAPERS_OWN = ("resnet18", "densenet121", "googlenet", "efficientnet_b0")
 
 
 def companies() -> tuple[Company, ...]:
-    """The four companies, with the networks asked for."""
+    """The four companies, with the selected networks."""
     if os.environ.get("LOCALMA_CIFAR10_NETWORKS") == "torchvision":
         pairs = zip(PAPERS_OWN, OWN_CLASSES, strict=True)
         return tuple(Company(network, classes) for network, classes in pairs)
@@ -96,7 +96,7 @@ def companies() -> tuple[Company, ...]:
 
 @dataclass(frozen=True)
 class Size:
-    """How many of the images are used: the first ones of each part.
+    """Number of images that are used: the first ones of each part.
 
     others : images of other classes that a company has, in total.
     """
@@ -110,7 +110,7 @@ class Size:
 class Images:
     """Training images, then test images: pixels (n, 32, 32, 3) of dtype uint8, labels (n,).
 
-    content : digest of the file that they come from.
+    content : digest of their file.
     """
 
     pixels: NDArray[np.uint8]
@@ -134,11 +134,11 @@ def all_images() -> Images:
 
 
 def find_images() -> Path:
-    """Find the file of all images in the cache; it is brought there first if need be."""
+    """Find the file of all images in the cache; download it first if needed."""
     file = cache_folder() / "cifar10" / "cifar10.npz"
     if not file.exists():
         with alone_in(file.parent):
-            if not file.exists():  # another worker may have brought it meanwhile
+            if not file.exists():  # another worker may have downloaded it meanwhile
                 _fetch(file)
     return file
 
@@ -160,7 +160,7 @@ def _download(file: Path) -> None:
             raise InvalidInputError(
                 f"CIFAR-10 must be in {str(file.parent)!r}, in the folder of real data that "
                 f"LOCALMA_DATA names, or at its public source {PUBLIC_SOURCE}, which did not "
-                f"answer ({error}). Put cifar10.npz into the first."
+                f"answer ({error}). Put cifar10.npz into the first of these."
             ) from error
         arrays = read_archive(archive)
     partial = file.with_suffix(".partial.npz")
@@ -186,7 +186,7 @@ def read_archive(archive: Path) -> dict[str, NDArray[np.uint8]]:
 
 
 def rows_of(size: Size) -> tuple[Rows, Rows]:
-    """Numbers of the training and of the test images that are used."""
+    """Indices of the training and test images that are used."""
     images = all_images()
     test = np.arange(images.n_train, len(images.labels))
     return np.arange(images.n_train)[: size.n_train], test[: size.n_test]
@@ -199,7 +199,7 @@ def features(size: Size) -> Float32:
 
 
 def _features_by(company: Company, rows: Rows) -> Float32:
-    """Features of images in increasing order of their numbers: (n, d)."""
+    """Features of images in increasing order of their indices: (n, d)."""
     return np.concatenate(
         [_chunk_by(company, c)[rows[rows // CHUNK == c] % CHUNK] for c in np.unique(rows // CHUNK)]
     )
@@ -210,7 +210,7 @@ def _chunk_by(company: Company, chunk: int) -> Float32:
 
 
 def kept_features(company: Company) -> Kept:
-    """Where the features by one network are kept, a chunk of images per array."""
+    """The stored features of one network, one array per chunk of images."""
     weights = _weights_file(company)
     return Kept(
         f"cifar10/features-{company.network}",
@@ -266,11 +266,11 @@ def _weights_file(company: Company) -> Path | None:
     return None if company.weights is None else data_folder() / "image_models" / company.weights
 
 
-# --- what is computed from features --------------------------------------------------------------
+# --- heads and components ------------------------------------------------------------------------
 
 
 def new_head() -> Pipeline:
-    """A multinomial logistic regression with L2 penalty on standardised features, not fitted."""
+    """An unfitted multinomial logistic regression with L2 penalty on standardised features."""
     # Features of a chunk of images are always a copy, which may be overwritten.
     return make_pipeline(
         StandardScaler(copy=False), LogisticRegression(C=HEAD_C, max_iter=1000, tol=1e-3)
@@ -278,24 +278,24 @@ def new_head() -> Pipeline:
 
 
 def halves(size: Size) -> tuple[Rows, Rows]:
-    """Two random halves of the training images, the same ones always."""
+    """Two random halves of the training images, always the same."""
     train, _ = rows_of(size)
     order = np.random.default_rng(0).permutation(train)
     return np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
 
 
 def collected_by(company: Company, rows: Rows, others: int, seed: int) -> Rows:
-    """Images that a company collects of some: all of its classes, and a few others at random."""
+    """Images that a company collects: all of its classes, and a few others at random."""
     own = np.isin(all_images().labels[rows], [CLASSES.index(name) for name in company.classes])
     more = np.random.default_rng(seed).permutation(rows[~own])[:others]
     return np.sort(np.concatenate([rows[own], more]))
 
 
 def probabilities(size: Size, heads: str = "all") -> Float32:
-    """What the four companies say of every image: (n_train + n_test, 4, 10).
+    """Predictions of the four companies for every image: (n_train + n_test, 4, 10).
 
-    heads : "all" where companies collect among all training images, as in the paper; "half"
-    where they do so in the first of two halves.
+    heads : "all" if companies collect in all training images, as in the paper; "half" if they
+    collect in the first of two halves.
     """
     train, test = rows_of(size)
     available = halves(size)[0] if heads == "half" else train
@@ -318,7 +318,7 @@ def probabilities(size: Size, heads: str = "all") -> Float32:
 def components(size: Size) -> Float32:
     """Principal components of the standardised features of the images: (n_train + n_test, c).
 
-    They are found on all training images that are used, without labels.
+    They are computed on all training images that are used, without labels.
     """
 
     def make() -> Float32:
@@ -329,9 +329,9 @@ def components(size: Size) -> Float32:
 
 
 def principal_components(everything: Float32, fitted_on: Rows) -> Float32:
-    """Project rows on the first principal components of some of them, after standardising.
+    """Project rows onto the first principal components of some of the rows, after standardising.
 
-    All are divided by one number, so that those rows have a mean square of one.
+    All are divided by one number, so that those rows have mean square one.
     """
     n = min(N_COMPONENTS, len(fitted_on) - 1, everything.shape[1])
     steps = make_pipeline(StandardScaler(), PCA(n, svd_solver="randomized", random_state=0))
@@ -350,7 +350,7 @@ def _derived(size: Size) -> Kept:
 
 
 def prepare(size: Size) -> Iterator[str]:
-    """Compute what replicates need, and say after each chunk how fast it goes."""
+    """Compute the data that replicates need, and report the speed after each chunk."""
     rows = np.concatenate(rows_of(size))
     for company in companies():
         start, computed = time.monotonic(), 0

@@ -1,16 +1,17 @@
-"""What the studies of classification share: gates over given probabilities, controls, accuracy.
+"""Shared code of the classification studies: gates over given probabilities, controls, accuracy.
 
 Accuracy is in per cent of the test rows.
 
-A gate with enough freedom could ignore what its candidates say and use them as labels between
-which to choose: a classifier in disguise. Controls, each with the very gate that learns from the
-real candidates, show whether it does (*classes*), and what it uses of what candidates say:
+A gate with enough freedom can ignore the candidates' predictions and classify by itself, by
+choosing between candidates as if they were labels. Three controls train the same gate on other
+candidates:
 
-- *classes*: one constant candidate per class, sure of it. The gate is then a classifier, of the
-  size of its network, and the control is a DirectModel of that network.
-- *means*: each candidate always says the mean of what it says of the sample. It knows which classes
-  it was trained on, and nothing of its row.
-- *shuffled*: what the candidates say is permuted over rows, in the sample and in the test part.
+- *classes*: one constant candidate per class, with probability one. The gate is then a classifier
+  with the size of its network. This control is a DirectModel with that network.
+- *means*: each candidate always predicts the mean of its predictions on the sample. It contains
+  which classes it was trained on, and nothing about the row.
+- *shuffled*: the candidates' predictions are permuted over rows, in the sample and in the test
+  part.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ FeaturesOf = Callable[[Rows], Array]
 
 @dataclass(frozen=True)
 class Trial:
-    """One replicate: rows from which weights are learnt, and rows that test them.
+    """One replicate: the labelled sample and the test rows.
 
-    inputs : (N, p), what the gate sees of each row, or N images or texts.
+    inputs : (N, p), the inputs of the gate, or N images or texts.
     P : (N, M, K) probabilities by each candidate; y : (N,) labels 0 to K - 1.
-    sample, test : numbers of rows; seed : seeds gates and models.
+    sample, test : row indices; seed : seed of gates and models.
     """
 
     inputs: Any
@@ -63,10 +64,10 @@ def gated(trial: Trial, gate: str | Gate) -> Array:
 def with_own_model(
     trial: Trial, estimator: Any, features_of: FeaturesOf, gate: str | Gate = "auto"
 ) -> Array:
-    """Weights with one candidate more, fitted out of fold on the sample: (n_test, K).
+    """Weights with one more candidate, fitted out of fold on the sample: (n_test, K).
 
-    Rows go by their numbers: candidates look up what they said, the gate its inputs, and the model
-    of one's own its features, which are too large to be copied for each fold.
+    X contains row indices. Candidates look up their predictions, the gate its inputs, and the new
+    model its features, which are too large to copy for each fold.
     """
 
     def of_candidate(m: int) -> Any:
@@ -84,14 +85,14 @@ def with_own_model(
 
 
 def direct(trial: Trial, estimator: Any, features_of: FeaturesOf) -> Array:
-    """A model fitted on the sample alone, without candidates: (n_test, K)."""
+    """Predictions of a model fitted on the sample, without candidates: (n_test, K)."""
     estimator.fit(features_of(trial.sample), trial.y[trial.sample])
     said = estimator.predict_proba(features_of(trial.test))
     return columns_of(said, estimator.classes_, trial.P.shape[2])
 
 
 def columns_of(said: Array, classes: NDArray[np.intp], n_classes: int) -> Array:
-    """Probabilities (n, k) of some classes as those of all: (n, K).
+    """Extend probabilities (n, k) of some classes to all classes: (n, K).
 
     >>> columns_of(np.array([[0.25, 0.75]]), np.array([0, 2]), 3).tolist()
     [[0.25, 0.0, 0.75]]
@@ -102,31 +103,32 @@ def columns_of(said: Array, classes: NDArray[np.intp], n_classes: int) -> Array:
 
 
 def accuracy(trial: Trial, said: Array) -> float:
-    """Per cent of the test rows whose most probable class is theirs."""
+    """Per cent of the test rows whose most probable class is right."""
     return 100.0 * float((said.argmax(axis=1) == trial.y[trial.test]).mean())
 
 
 def best_candidate(trial: Trial) -> float:
-    """Accuracy of the candidate that is best on the test part: it has seen the answers."""
+    """Accuracy of the candidate that is best on the test part, chosen with its labels."""
     return max(accuracy(trial, trial.P[trial.test, m]) for m in range(trial.P.shape[1]))
 
 
 def some_candidate_right(trial: Trial) -> float:
-    """Per cent of the test rows on which not all candidates are wrong: the most that weights reach.
+    """Per cent of the test rows on which at least one candidate is right.
 
-    With two classes that is so. With more, an average can be right where no candidate is.
+    With two classes no weights can exceed this. With more classes an average can be right if no
+    candidate is.
     """
     return 100.0 * float(_some_right(trial).mean())
 
 
 def accuracy_where_none_is_right(trial: Trial, said: Array) -> float:
-    """Per cent of those test rows on which all candidates are wrong."""
+    """Accuracy, in per cent, on the test rows on which all candidates are wrong."""
     lost = ~_some_right(trial)
     return accuracy(replace(trial, test=trial.test[lost]), said[lost])
 
 
 def _some_right(trial: Trial) -> NDArray[np.bool_]:
-    """Whether some candidate's most probable class is that of each test row: (n_test,)."""
+    """Whether at least one candidate has the right class in each test row: (n_test,)."""
     right = trial.P[trial.test].argmax(axis=2) == trial.y[trial.test, np.newaxis]
     return right.any(axis=1)
 
@@ -138,13 +140,13 @@ def on_classes(trial: Trial) -> Trial:
 
 
 def on_means(trial: Trial) -> Trial:
-    """The same replicate, in which candidates say of every row what they say on average."""
+    """The same replicate, in which each candidate predicts its mean for every row."""
     mean = trial.P[trial.sample].mean(axis=0)
     return replace(trial, P=np.broadcast_to(mean, trial.P.shape))
 
 
 def on_shuffled(trial: Trial) -> Trial:
-    """The same replicate, in which what is said of a row was said of another one of its part."""
+    """The same replicate, with the predictions permuted over the rows of each part."""
     rng = np.random.default_rng(trial.seed)
     P = trial.P.copy()
     for part in (trial.sample, trial.test):
@@ -156,7 +158,7 @@ CONTROLLED = {"classes": on_classes, "means": on_means, "shuffled": on_shuffled}
 
 
 def hardly_changes(results: Results, method: str, within: float, over: str, **keys: Any) -> bool:
-    """Whether mean accuracies along a key are within so many points."""
+    """Whether mean accuracies along a key are within this number of points."""
     means = results.series(method, "accuracy", over, **keys).values()
     return max(means) - min(means) <= within
 

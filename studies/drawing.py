@@ -1,4 +1,4 @@
-"""Lines over a key of the cells, with their standard errors; readable in black and white."""
+"""Line plots over a key of the cells, with standard errors; readable in black and white."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from studies.pairs import differences
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "x", "*")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)))
-"""Taken in turn; numbers without a common divisor give many lines a style of their own."""
+"""Used in turn. Lengths without a common divisor give many lines different styles."""
 
 
 def subplots(rows: int, columns: int, **options: Any) -> tuple[Any, Any]:
-    """Make a figure of panels, each 4.2 by 3.4 inches."""
+    """Create a figure of panels, each 4.2 by 3.4 inches."""
     pyplot = optional("matplotlib.pyplot", extra="plot")
     size = (4.2 * columns, 3.4 * rows)
     return pyplot.subplots(
@@ -35,20 +35,20 @@ def draw_lines(
     over: str,
     *,
     above: float = 0.0,
-    beside: str | None = None,
+    relative_to: str | None = None,
     first_style: int = 0,
     **keys: Any,
 ) -> None:
     """Draw the mean of a metric along a key, a line per method that has been run, with a band.
 
-    methods : method -> label; above : what is taken off every value; beside : a method to which
-    paired differences are drawn instead, in per cent of its mean; first_style : style of the first
-    line, where a panel has others already; keys : the rest of the cell.
+    methods : method -> label; above : a number that is subtracted from every value; relative_to : a
+    method, to which paired differences are drawn instead, in per cent of its mean; first_style :
+    style of the first line, if the panel already has lines; keys : the other keys of the cell.
     """
     for k, (method, label) in enumerate(methods.items(), first_style):
         colour, marker, dash = (style[k % len(style)] for style in (COLOURS, MARKERS, DASHES))
         try:
-            at, mean, error = _line(results, method, metric, over, above, beside, keys)
+            at, mean, error = _line(results, method, metric, over, above, relative_to, keys)
         except NotRunError:
             continue
         axes.plot(at, mean, color=colour, marker=marker, linestyle=dash, ms=4, label=label)
@@ -61,16 +61,16 @@ def _line(
     metric: str,
     over: str,
     above: float,
-    beside: str | None,
+    relative_to: str | None,
     keys: Mapping[str, Any],
 ) -> tuple[list[Any], Array, Array]:
-    """Places, means and standard errors, which are none where there is one replicate."""
-    if beside is None:
+    """Positions, means and standard errors, which are zero for a single replicate."""
+    if relative_to is None:
         at = list(results.series(method, metric, over, **keys))
         values = [results.values(method, metric, **{over: x}, **keys) - above for x in at]
         mean = np.array([v.mean() for v in values])
         return at, mean, np.nan_to_num([standard_error(v) for v in values])
-    found = differences(results, metric, method, beside, over, **keys)
+    found = differences(results, metric, method, relative_to, over, **keys)
     risk = np.array([one.risk for one in found.values()]) / 100.0
     mean = np.array([one.mean for one in found.values()]) / risk
     return list(found), mean, np.nan_to_num([one.error for one in found.values()]) / risk
@@ -84,19 +84,19 @@ def draw_panels(
     over: str,
     *,
     side_by_side: bool = False,
-    beside: str | None = None,
+    relative_to: str | None = None,
     **axes_options: Any,
 ) -> Any:
-    """Draw lines in panels, two a row, with one legend: a figure.
+    """Draw lines in panels, two per row, with one legend.
 
     panels : title -> keys of its cells; methods : method -> label; side_by_side : whether two
-    panels share their scale; beside : see `draw_lines`; axes_options : labels and scales of every
-    panel.
+    panels share their scale; relative_to : see `draw_lines`; axes_options : labels and scales of
+    every panel.
     """
     figure, grid = subplots(-(-len(panels) // 2), 2, sharey=side_by_side)
     for axes, (title, keys) in zip(grid.flat, panels.items(), strict=True):
-        draw_lines(axes, results, methods, metric, over, beside=beside, **keys)
-        if beside is not None:
+        draw_lines(axes, results, methods, metric, over, relative_to=relative_to, **keys)
+        if relative_to is not None:
             axes.axhline(0.0, color="0.6", linewidth=1, zorder=0)
         axes.set(title=title, **axes_options)
         if side_by_side:
@@ -109,7 +109,7 @@ def draw_panels(
 
 
 def save(figure: Any, folder: Path, name: str) -> list[Path]:
-    """Write a picture and let go of it."""
+    """Write a figure to a file and close it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.png"
     figure.savefig(path, dpi=120)

@@ -1,9 +1,9 @@
-"""How often does each warning appear where nothing is wrong?
+"""How often does each warning appear if nothing is wrong?
 
 A replicate is one clean fit: candidates that are trained on other rows, a labelled sample, and new
 rows of the same kind, on which the model predicts and is evaluated. A cell is a simulated setting
 with a size of the labelled sample, or a data set of `studies.safety_data`. Every warning class of
-`localma.errors` is counted, also those that are added later.
+`localma.errors` is counted, including classes that are added later.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ALLOWED = 0.01
 """Share of clean fits in which a warning may appear."""
 
 STAGES = ("fit", "use")
-"""Warnings of the fit, and warnings of predicting and evaluating new rows."""
+"""Stages: the fit, and the prediction and evaluation of new rows."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def warning_names() -> list[str]:
 
 
 def run(keys: Mapping[str, Any], seed: np.random.SeedSequence, methods: Sequence[str]) -> Metrics:
-    """Fit, predict and evaluate once: 1 for each warning that appeared, else 0."""
+    """Fit, predict and evaluate once: 1 for each warning that appeared, otherwise 0."""
     clean = _real(keys["data"], seed) if "data" in keys else _simulated(keys, seed)
     counted: dict[str, set[str]] = {}
     counted["fit"] = _issued(lambda: clean.model.fit(clean.X, clean.y, clean.sample_weight))
@@ -85,7 +85,7 @@ def _use(clean: CleanFit) -> None:
 
 
 def _issued(work: Callable[[], object]) -> set[str]:
-    """Names of the warnings of ours that some work issues."""
+    """Names of the `localma` warnings that a call issues."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         work()
@@ -103,11 +103,11 @@ def _real(name: str, seed: np.random.SeedSequence) -> CleanFit:
 
 @dataclass(frozen=True)
 class Setting:
-    """How a setting draws its targets, and what learns from them.
+    """A simulated setting: its targets, candidates and loss.
 
     draw : (X, rng) -> y; models : unfitted candidates; loss : name; halves : whether each candidate
-    is built on its own half of the rows, by the sign of the first input; n_build : rows on which
-    candidates are built.
+    is trained on its own half of the rows, by the sign of the first input; n_build : number of rows
+    for training candidates.
     """
 
     draw: Callable[[Array, np.random.Generator], NDArray[Any]]
@@ -122,7 +122,7 @@ class Setting:
         return self.loss in ("cross_entropy", "brier")
 
     def build(self, X: Array, y: NDArray[Any]) -> dict[str, BaseEstimator]:
-        """Fit the candidates on rows that are in no other part."""
+        """Fit the candidates on rows that are not in any other part."""
         left = X[:, 0] <= 0
         sides = (left, ~left) if self.halves else (np.ones(len(X), dtype=bool),)
         return {
@@ -185,8 +185,8 @@ SETTINGS = {
     "rare class": Setting(_two_classes, _CLASSIFIERS, "cross_entropy"),
     "three classes": Setting(_three_classes, _CLASSIFIERS, "brier"),
 }
-"""Clean simulated data. Overfitted candidates of a weak signal may truly be worse than a constant,
-by a few percent: where they are, a warning is right, and counted all the same."""
+"""Clean simulated data. Overfitted candidates of a weak signal may really be worse than a constant,
+by a few percent. A warning is then right, but it is counted too."""
 
 
 def _simulated(keys: Mapping[str, Any], seed: np.random.SeedSequence) -> CleanFit:
@@ -203,7 +203,7 @@ def _simulated(keys: Mapping[str, Any], seed: np.random.SeedSequence) -> CleanFi
 
 @dataclass(frozen=True)
 class Count:
-    """Clean fits of one cell, and in how many of them a warning appeared at any stage."""
+    """Number of clean fits of one cell, and number of fits with a warning at any stage."""
 
     cell: Mapping[str, Any]
     appeared: int
@@ -215,7 +215,7 @@ class Count:
 
 
 def counts(results: Results, name: str) -> list[Count]:
-    """How often a warning appeared, cell by cell."""
+    """Number of fits with a warning, cell by cell."""
     cells = [keys for stage, metric, keys in results.entries() if (stage, metric) == ("use", name)]
     if not cells:
         raise NotRunError(f"No replicate that counts {name} has been run.")
@@ -227,13 +227,13 @@ def counts(results: Results, name: str) -> list[Count]:
 
 
 def appearances(results: Results, name: str) -> tuple[int, int]:
-    """In how many clean fits a warning appeared, at any stage, and the number of fits."""
+    """Number of clean fits with a warning at any stage, and number of fits."""
     found = counts(results, name)
     return sum(count.appeared for count in found), sum(count.fits for count in found)
 
 
 def notes(results: Results) -> list[str]:
-    """One line per warning, with the cells where it appeared, and the data sets not there."""
+    """One line per warning, with the cells in which it appeared, and the missing data sets."""
     lines = []
     for name in warning_names():
         try:
@@ -264,7 +264,7 @@ def _cells() -> tuple[Cell, ...]:
 
 STUDY = Study(
     name="false_alarms",
-    title="Warnings where nothing is wrong",
+    title="False alarms: warnings of clean fits",
     cells=_cells(),
     run=run,
     findings=tuple(_rarely(name) for name in warning_names()),

@@ -1,4 +1,4 @@
-"""Results by method, metric and cell, and what the paper says of them in words."""
+"""Results by method, metric and cell, and statements about them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Entry = tuple[str, str, frozenset[tuple[str, Any]]]
 
 
 class NotRunError(LookupError):
-    """A figure was asked for of which no replicate has been run."""
+    """No replicate of the requested figure has been run."""
 
 
 class NotDecidedError(LookupError):
-    """What was run speaks neither for a statement nor against it."""
+    """The results neither support nor contradict a statement."""
 
 
 class Results:
-    """The replicates of a study, asked for by method, metric and keys of a cell."""
+    """The replicates of a study, by method, metric and keys of a cell."""
 
     def __init__(self, rows: Iterable[tuple[Mapping[str, Any], Mapping[str, float]]]) -> None:
-        """Take a row for each replicate of each cell; one that has not run has no metrics."""
+        """Take one row per replicate and cell; a replicate that has not run has no metrics."""
         self._values: dict[Entry, dict[int, float]] = {}
         counts: Counter[frozenset[tuple[str, Any]]] = Counter()
         for keys, metrics in rows:
@@ -41,11 +41,11 @@ class Results:
         return np.array(list(self._by_replicate(method, metric, keys).values()))
 
     def paired(self, method: str, other: str, metric: str, **keys: Any) -> tuple[Array, Array]:
-        """Values of two methods in the replicates in which both have run: (R,) each."""
+        """Values of two methods in the replicates that both have run: (R,) each."""
         ours, theirs = (self._by_replicate(name, metric, keys) for name in (method, other))
         both = [number for number in ours if number in theirs]
         if not both:
-            raise NotRunError(f"{method} and {other} have run in no replicate of {keys} both.")
+            raise NotRunError(f"No replicate of {keys} has both {method} and {other}.")
         return np.array([ours[n] for n in both]), np.array([theirs[n] for n in both])
 
     def mean(self, method: str, metric: str, **keys: Any) -> float:
@@ -55,7 +55,7 @@ class Results:
     def series(
         self, method: str, metric: str, over: str, *, at: Iterable[Any] = (), **keys: Any
     ) -> dict[Any, float]:
-        """Means along one key, in increasing order of that key; at least at some of its values."""
+        """Means along one key, in increasing order of that key; `at` lists required values."""
         cells = self.cells_along(over, method, metric, **keys)
         points = {cell[over]: self.mean(method, metric, **cell) for cell in cells}
         missing = [position for position in at if position not in points]
@@ -67,7 +67,7 @@ class Results:
         return points
 
     def cells_along(self, over: str, method: str, metric: str, **keys: Any) -> list[dict[str, Any]]:
-        """Keys of the cells that differ by one key and have been run, in its increasing order."""
+        """Keys of the cells that have been run and differ only by one key, in increasing order."""
         found = [
             cell
             for name, measured, cell in self.entries()
@@ -93,10 +93,10 @@ class Results:
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement about results, and how to tell whether ours agree with it.
+    """A statement about results, and a function that checks it.
 
-    source : where it is said; "aim" marks what this software sets itself.
-    panel : of which part of a study it is said, where the same is said of several.
+    source : its place in the paper; "aim" marks an aim of this software.
+    panel : the part of the study that it is about, if several parts share the statement.
     """
 
     words: str
@@ -105,7 +105,7 @@ class Finding:
     panel: str = ""
 
     def verdict(self, results: Results) -> str:
-        """Say "agrees", "does not agree", "not decided" or "not run yet"."""
+        """Return "agrees", "does not agree", "not decided" or "not run yet"."""
         try:
             return "agrees" if self.holds(results) else "does not agree"
         except NotDecidedError:
@@ -115,7 +115,7 @@ class Finding:
 
 
 def standard_error(values: Array) -> float:
-    """Standard error of a mean over replicates; that of a single one is not known.
+    """Standard error of a mean over replicates; NaN for a single replicate.
 
     >>> round(standard_error(np.array([1.0, 2.0, 3.0, 6.0])), 4), standard_error(np.array([1.0]))
     (1.0801, nan)
@@ -126,7 +126,7 @@ def standard_error(values: Array) -> float:
 
 
 def decreasing(series: Mapping[Any, float]) -> bool:
-    """Whether a series goes down at every step.
+    """Whether a series falls at every step.
 
     >>> decreasing({100: 0.4, 300: 0.1}), decreasing({100: 0.1, 300: 0.1})
     (True, False)

@@ -1,6 +1,6 @@
-"""What a study is: cells, the metrics of one replicate, and how its figures are shown.
+"""The records of a study: cells, tables, and the metrics of one replicate.
 
-A replicate is seeded by study, cell and number alone, so that any one can be recomputed by itself.
+The seed of a replicate depends only on study, cell and number, so each can be recomputed by itself.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class Cell:
 
     @property
     def identity(self) -> str:
-        """The keys as text, the same whatever their order."""
+        """The keys as text, independent of their order."""
         return json.dumps(dict(self.keys), sort_keys=True)
 
 
 @dataclass(frozen=True)
 class Table:
-    """One metric of some cells: a row per cell, a column per method.
+    """One metric of some cells, with a row per cell and a column per method.
 
-    where : keys that a cell must have, each with the values allowed.
-    published : the table of the paper, such as "Table 1"; None where the paper has none.
-    digits : significant ones of a mean.
+    where : keys that a cell must have, each with its allowed values.
+    published : the table of the paper, such as "Table 1"; None if the paper has none.
+    digits : number of significant digits of a mean.
     """
 
     title: str
@@ -64,17 +64,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Study:
-    """A study. `run(keys, seed, methods)` gives the metrics of one replicate, "method:metric".
+    """A study. `run(keys, seed, methods)` returns the metrics of one replicate, "method:metric".
 
-    The metrics of a method may depend on keys and seed, never on which other methods are asked
-    for: methods are added to a study later, one at a time.
+    The metrics of a method may depend on keys and seed, but not on the other methods in the call.
+    So methods can be added to a study later, one at a time.
 
     published_as : method -> the name under which the paper reports it.
-    notes : further lines under the tables, made from the results.
-    materials : gives what figures depend on and no cell says, such as the weights of a network; a
-        study is not resumed on others.
-    comparison : which methods are put beside the best of the others, if any.
-    figures : name -> function of results and a folder that writes pictures and returns their paths.
+    notes : function from results to further lines under the tables.
+    materials : returns other things that figures depend on, such as the weights of a network. A
+        study with stored results is not continued with different materials.
+    comparison : methods that are compared with the best of the others, if any.
+    figures : name -> function of results and a folder that writes figures and returns their paths.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Study:
         return np.random.SeedSequence(int(hashlib.sha256(text.encode()).hexdigest()[:32], 16))
 
     def replicate(self, keys: Keys, replicate: int, methods: Sequence[str]) -> Metrics:
-        """Compute one replicate, checked and rounded as it is stored."""
+        """Compute one replicate; check its metrics and round them as in the file."""
         metrics = self.run(keys, self.seed(keys, replicate), methods)
         _check(metrics, methods, f"Study {self.name!r}, cell {dict(keys)}, replicate {replicate}")
         return {name: rounded(value) for name, value in sorted(metrics.items())}
@@ -120,13 +120,13 @@ def _check(metrics: Metrics, methods: Sequence[str], where: str) -> None:
     answered = {name.partition(":")[0] for name in metrics}
     if answered != set(methods):
         raise InvalidInputError(
-            f"{where}: run must give metrics 'method:metric' of exactly the methods asked for, "
+            f"{where}: run must return metrics 'method:metric' of exactly the requested methods, "
             f"{sorted(methods)}; received metrics of {sorted(answered)}."
         )
     wrong = {name: value for name, value in metrics.items() if not np.isfinite(value)}
     if wrong:
         raise InvalidInputError(
-            f"{where}: metrics must be finite; received {wrong}. Leave out what is not defined."
+            f"{where}: metrics must be finite; received {wrong}. Leave out undefined metrics."
         )
 
 
@@ -156,7 +156,7 @@ def study_names() -> list[str]:
 
 
 def load_study(name: str) -> Study:
-    """Load a study by its name, or as ``module:ATTRIBUTE`` where it lives elsewhere."""
+    """Load a study by its name, or as ``module:ATTRIBUTE`` if it is in another folder."""
     module, colon, attribute = name.partition(":")
     if colon:
         return getattr(import_module(module), attribute)

@@ -1,27 +1,30 @@
-"""Motor insurance: the losses of generalised linear models, which the paper allows for, on data.
+"""Motor insurance: the losses of generalised linear models, on real data.
 
-The paper has no such study; this is ours. Candidates are built one per region, Poisson, gamma or
-Tweedie regressions with splines, or gradient boosting. Half of the policies tests, three tenths
-build candidates, and from the rest come the n that learn weights. 20 replicates.
+The paper allows for these losses but has no study of them. One candidate is built per region:
+Poisson, gamma or Tweedie regressions with splines, or gradient boosting. Half of the policies are
+for testing, three tenths build candidates, and weights are learnt from n of the rest. There are 20
+replicates.
 
 - Claims of `beMTPL97` (Belgium; a region is the first digit of the postcode) and of `pg15training`
-  (pricing game; a region is `Group2`): claims per year insured, Poisson deviance, weighted by
+  (pricing game; a region is `Group2`): claims per insured year, Poisson deviance, weighted by
   exposure.
-- Amounts of Belgium: the average amount of policies with a claim, in thousands and cut at 20, gamma
-  deviance, weighted by the number of claims. Amounts of the pricing game: material damage per year
-  insured, in thousands, zero for most, Tweedie deviance of power 1.5, weighted by exposure.
+- Amounts of Belgium: the average amount of policies with a claim, in thousands and cut at 20,
+  gamma deviance, weighted by the number of claims.
+- Amounts of the pricing game: material damage per insured year, in thousands, zero for most
+  policies, Tweedie deviance of power 1.5, weighted by exposure.
 
-Gates, candidates and DirectModel see the same inputs, among them where a policy is: longitude and
-latitude in Belgium, the region in the pricing game. Boosting has no Tweedie loss in scikit-learn;
-there it is fitted with Poisson's, which aims at the mean just as well. The penalty of GLMs (of six)
+Gates, candidates and DirectModel have the same inputs, including the location: longitude and
+latitude in Belgium, the region in the pricing game. Boosting has no Tweedie loss in scikit-learn,
+so it is fitted with the Poisson loss, which also estimates the mean. The penalty of GLMs (of six)
 and the number of trees (of four) are those with the smallest deviance of candidates in their own
-region, on a split that is none of the replicates; no average was looked at. Amounts of Belgium
-hardly depend on the inputs: in their own regions the candidates are no better than one constant.
+region, on a split that is not one of the replicates. No average was used to choose them. Amounts
+of Belgium hardly depend on the inputs: in their own regions the candidates are not better than one
+constant.
 
 LocalMA (paper, scaled) has the weight decay of the paper's gate in units of the loss (see
 `studies.regressing`). "Home candidate" is that of the policy's own region. BestPTM is the best
-candidate on the test part, which it has seen; "BestPTM of the sample" is chosen where weights are
-learnt.
+candidate on the test part, chosen with its targets. "BestPTM of the sample" is chosen on the
+labelled sample.
 """
 
 from __future__ import annotations
@@ -60,12 +63,12 @@ QUICK_SIZE = 1_000
 
 @dataclass(frozen=True)
 class Target:
-    """How a target is judged and fitted, and the sizes of the samples that learn weights.
+    """The loss and the models of a target, and the sizes of its labelled samples.
 
     loss : its name.
-    power, alpha : of the variance of a GLM, and its L2 penalty.
-    boosting, trees : loss of gradient boosting, and its number of trees.
-    controlled : the size at which controls are run.
+    power, alpha : power of the variance of a GLM, and its L2 penalty.
+    boosting, trees : loss and number of trees of gradient boosting.
+    controlled : the sample size of the controls.
     """
 
     loss: str
@@ -86,7 +89,7 @@ TARGETS = {
 
 
 def glm(seed: int, *, target: Target) -> Pipeline:
-    """Give an unfitted GLM with logarithmic link: splines of the numbers, and the flags."""
+    """Build an unfitted GLM with logarithmic link, on splines of the numbers and the flags."""
     splines = ("splines", SplineTransformer(n_knots=4), list(range(N_NUMBERS)))
     return make_pipeline(
         ColumnTransformer([splines], remainder="passthrough"),
@@ -102,7 +105,7 @@ def glm(seed: int, *, target: Target) -> Pipeline:
 
 
 def boosting(seed: int, *, target: Target) -> HistGradientBoostingRegressor:
-    """Give unfitted gradient boosting of trees with four leaves."""
+    """Build unfitted gradient boosting of trees with four leaves."""
     return HistGradientBoostingRegressor(
         loss=target.boosting,
         max_iter=target.trees,
@@ -114,7 +117,7 @@ def boosting(seed: int, *, target: Target) -> HistGradientBoostingRegressor:
 
 
 KINDS = {"GLM": glm, "boosting": boosting}
-"""Key "candidates" of a cell -> what is built on each region."""
+"""Key "candidates" of a cell -> function that builds the model of each region."""
 
 PANELS = tuple({"data": data, "candidates": kind} for data in TARGETS for kind in KINDS)
 
@@ -135,7 +138,7 @@ DRAWN = ("paper_scaled", "auto", "auto_own", "ewma", "direct", "best_test", "hom
 
 
 def draw_figure(results: Results, folder: Path) -> list[Path]:
-    """Deviance beside that of GW along n, a panel per target and kind of candidates."""
+    """Deviance relative to that of GW along n, a panel per target and kind of candidates."""
     panels = {", ".join(panel.values()): panel for panel in PANELS}
     named = {method: LABELS[method] for method in DRAWN}
     figure = draw_panels(
@@ -144,10 +147,10 @@ def draw_figure(results: Results, folder: Path) -> list[Path]:
         named,
         "deviance",
         "n",
-        beside="gw",
+        relative_to="gw",
         xlabel="n",
         xscale="log",
-        ylabel="deviance more than GW (%)",
+        ylabel="deviance above GW (%)",
     )
     return save(figure, folder, "insurance")
 
@@ -165,7 +168,7 @@ STUDY = Study(
     cells=tuple(_cell(panel, n) for panel in PANELS for n in TARGETS[panel["data"]].sizes),
     run=run,
     tables=(
-        Table("Mean deviance on the half that is held out", "deviance", ROWS, METHODS, digits=4),
+        Table("Mean deviance on the held-out half", "deviance", ROWS, METHODS, digits=4),
         *(
             Table(
                 f"{data}: deviance on candidates, on two constants, and on shuffled candidates",

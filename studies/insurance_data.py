@@ -1,8 +1,8 @@
 """Motor insurance: claims and amounts of two public portfolios, by region.
 
-Belgium is `beMTPL97`, the pricing game `pg15training`, both of the R package CASdatasets. The
-target of a policy is what it gave per year of exposure, and its weight is the exposure, so that a
-mean loss is one per year insured; an average amount has the number of its claims as weight.
+Belgium is `beMTPL97` and the pricing game is `pg15training`, both from the R package CASdatasets.
+The target of a policy is a rate per year of exposure, and its weight is the exposure. A mean loss
+is therefore a loss per insured year. The weight of an average amount is the number of its claims.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ Columns = dict[str, NDArray[Any]]
 
 THOUSAND = 1000.0
 LARGEST_AMOUNT = 20.0
-"""Average amounts of the Belgian portfolio are cut here, in thousands: one in 130 is larger."""
+"""Average amounts of the Belgian portfolio are cut here, in thousands. One in 130 is larger."""
 
 HELD_OUT, BUILDING = 0.5, 0.3
-"""Shares of the rows that test and that build candidates; the sample is drawn from the rest."""
+"""Shares of the rows for testing and for building candidates; the rest gives the sample."""
 
 
 def split(portfolio: Companies, n: int, rng: np.random.Generator) -> Split:
-    """Draw the parts: a half tests, three tenths build, and n rows of the rest learn weights."""
+    """Draw the parts: half for testing, three tenths for candidates, n of the rest as sample."""
     total = len(portfolio.y)
     ends = np.array([round(HELD_OUT * total), round((HELD_OUT + BUILDING) * total)])
     test, build, rest = np.split(rng.permutation(total), ends)
     if len(rest) < n:
         raise InvalidInputError(
-            f"A sample must fit into the fifth of the rows that is left for it, {len(rest)}; "
+            f"The sample has at most a fifth of the rows, {len(rest)}; "
             f"received n={n}. Ask for a smaller one."
         )
     return Split(build, rest[:n], test)
 
 
 N_NUMBERS = 6
-"""So many inputs come first and are numbers; the others are 0 or 1."""
+"""Number of numeric inputs, which come first; the others are 0 or 1."""
 
 
 def _belgian_inputs(columns: Columns) -> dict[str, NDArray[Any]]:
@@ -88,7 +88,7 @@ def _game(columns: Columns, per_policy: Array) -> Companies:
 
 
 def _indicators(name: str, labels: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """One input of 0 and 1 per label but the first."""
+    """One input of 0 and 1 per label except the first."""
     others = np.unique(labels.astype(str)).tolist()[1:]
     return {f"{name} {label}": labels == label for label in others}
 
@@ -116,7 +116,7 @@ READERS: dict[str, tuple[str, Callable[[Columns], Companies]]] = {
     "Pricing game, claims": (GAME, _game_claims),
     "Pricing game, amounts": (GAME, _game_amounts),
 }
-"""Key "data" of a cell -> its file, and what of it is the target."""
+"""Key "data" of a cell -> its file, and the function that reads its target."""
 
 
 def load(name: str) -> Companies:
@@ -129,5 +129,5 @@ def _load(name: str, folder: Path) -> Companies:
     file, read = READERS[name]
     reason = absent(folder, file)
     if reason:
-        raise InvalidInputError(f"The policies of {name!r} must be there to be studied: {reason}.")
+        raise InvalidInputError(f"The policies of {name!r} are missing: {reason}.")
     return read(read_columns(folder / file))

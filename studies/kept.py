@@ -1,8 +1,8 @@
-"""What is computed once and kept outside the repository: arrays, in folders named by settings.
+"""Arrays that are computed once and stored outside the repository, in folders named by settings.
 
 The cache is the folder LOCALMA_STUDY_CACHE, or ``~/.cache/localma-studies``. An array is written
-whole or not at all, so a computation that is killed goes on from what is there; several processes
-that want the same array wait for the one that makes it.
+whole or not at all, so a computation that was stopped continues from the stored arrays. If several
+processes need the same array, one computes it and the others wait.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Array = NDArray[Any]
 
 
 def cache_folder() -> Path:
-    """Give the folder of all that is kept."""
+    """Return the folder of the cache."""
     chosen = os.environ.get("LOCALMA_STUDY_CACHE")
     return Path(chosen) if chosen else Path.home() / ".cache" / "localma-studies"
 
 
 def digest_of(texts: list[str]) -> str:
-    """Digest of some texts, in their order.
+    """Digest of several texts, in their order.
 
     >>> digest_of(["a", "b"]) == digest_of(["ab"])
     False
@@ -47,7 +47,7 @@ def digest_of(texts: list[str]) -> str:
 
 @contextmanager
 def checkpoints(name: str) -> Iterator[Path]:
-    """Give a folder for the state of a training, which goes when the training has ended well."""
+    """Return a folder for the state of a training; it is removed if the training succeeds."""
     folder = cache_folder() / name
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -55,7 +55,7 @@ def checkpoints(name: str) -> Iterator[Path]:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process works in a folder, which is made if need be."""
+    """Create a folder if needed, and wait until no other process works in it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -65,7 +65,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 class Kept:
     """Arrays that depend on the same settings, by name, in one folder of the cache.
 
-    topic : folder in the cache; settings : all that the arrays depend on, in JSON.
+    topic : folder in the cache; settings : everything that the arrays depend on, in JSON.
     """
 
     def __init__(self, topic: str, settings: Mapping[str, Any]) -> None:
@@ -74,11 +74,11 @@ class Kept:
         self.folder = cache_folder() / f"{topic}-{key}"
 
     def has(self, name: str) -> bool:
-        """Whether an array is there."""
+        """Whether an array is stored."""
         return self._file(name).exists()
 
     def array(self, name: str, make: Callable[[], Array]) -> Array:
-        """Read an array, which is made first if it is not there."""
+        """Read an array; compute it first if it is not stored."""
         if not self.has(name):
             with self._alone():
                 if not self.has(name):

@@ -1,7 +1,7 @@
-"""Other losses: Poisson, gamma and Bernoulli truths with known weights, and weights that find them.
+"""Other losses: Poisson, gamma and Bernoulli truths with known weights.
 
-Two candidates that differ everywhere, so that the weights are identified; the true weights are
-logistic in the inputs, as in S1. The paper claims a general loss; this shows it.
+The paper claims a general loss, and this study tests it. There are two candidates that differ
+everywhere, so the weights are identified. The true weights are logistic in the inputs, as in S1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OBSERVE: dict[str, Callable[[Array, np.random.Generator], Array]] = {
     "gamma": lambda mean, rng: rng.gamma(GAMMA_SHAPE, mean / GAMMA_SHAPE),
     "bernoulli": lambda mean, rng: rng.binomial(1, mean).astype(float),
 }
-"""Loss -> how targets with a given mean are drawn."""
+"""Loss -> function that draws targets with a given mean."""
 
 
 def candidates(loss: str, X: Array) -> Array:
@@ -71,7 +71,7 @@ def run(keys: Keys, seed: np.random.SeedSequence, methods: Sequence[str]) -> Met
 
 
 def notes(results: Results) -> list[str]:
-    """Log-log slopes over n, of what has been run."""
+    """Log-log slopes over n, for the cells that have been run."""
     lines = []
     for loss in OBSERVE:
         for metric, words in {"c1": "C1(w)", "excess risk": "excess risk"}.items():

@@ -43,7 +43,7 @@ class SameConv2d(nn.Conv2d):
 
 
 class _Block(nn.Module):
-    """Depthwise convolution between two pointwise ones, added to its input if the shapes agree."""
+    """Depthwise convolution between two pointwise ones, added to its input if the shapes match."""
 
     def __init__(
         self, channels: int, out: int, kernel: int, stride: int, expansion: int, keep: bool
@@ -53,7 +53,7 @@ class _Block(nn.Module):
         self.adds = keep
         spread = SameConv2d(middle, middle, kernel, stride, groups=middle, bias=False)
         project = nn.Conv2d(middle, out, 1, bias=False)
-        # The names are timm's, which depend on whether channels are expanded first.
+        # The names are those of timm. They depend on whether channels are expanded first.
         if expansion > 1:
             layers: dict[str, nn.Module] = {
                 "conv_pw": nn.Conv2d(channels, middle, 1, bias=False),
@@ -126,12 +126,12 @@ class EfficientNetLite(nn.Module):
         return logits
 
     def remove_head(self) -> None:
-        """Return features (n, 1280) from now on."""
+        """Remove the last layer, so that the network returns features (n, 1280)."""
         self.classifier = nn.Identity()
 
 
 def _round_channels(channels: float) -> int:
-    """Nearest multiple of eight, but not below nine tenths."""
+    """Nearest multiple of eight that is at least nine tenths of the number."""
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * channels else rounded
 
@@ -198,7 +198,7 @@ class MobileNetV1(nn.Module):
         return logits
 
     def remove_head(self) -> None:
-        """Return features (n, d) from now on."""
+        """Remove the last layer, so that the network returns features (n, d)."""
         self.fc = nn.Identity()
 
 
@@ -224,7 +224,7 @@ MEAN = STD = (0.5, 0.5, 0.5)
 
 
 def load_network(name: str, weights: str | PathLike[str]) -> EfficientNetLite | MobileNetV1:
-    """Make a network with the parameters and the number of classes of a weights file."""
+    """Build a network with the parameters and the number of classes of a weights file."""
     if name not in NETWORKS:
         raise unknown_name("network", name, NETWORKS)
     state = read_weights(weights)
@@ -240,7 +240,7 @@ def load_network(name: str, weights: str | PathLike[str]) -> EfficientNetLite | 
 
 
 def load_features(name: str, weights: str | PathLike[str]) -> nn.Module:
-    """Make a network without its last layer: images (n, 3, h, w) -> features (n, d)."""
+    """Build a network without its last layer: images (n, 3, h, w) -> features (n, d)."""
     network = load_network(name, weights)
     network.remove_head()
     return network

@@ -1,4 +1,4 @@
-"""Figure 1: two companies, each right on its own half of x^3, and somebody who combines them."""
+"""Figure 1: two companies, each right on its own half of x^3, and their local average."""
 
 from __future__ import annotations
 

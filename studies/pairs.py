@@ -1,11 +1,10 @@
-"""Two methods in the same replicates: paired differences of their risks, and who is the best.
+"""Paired differences of the risks of two methods, and the best method of each cell.
 
-The risk of a method is its error: a metric that counts what is right ("accuracy", in per cent) is
-turned round. So a difference below zero is in favour of the method named first, whatever the study.
+The risk of a method is its error. If a metric counts successes ("accuracy", in per cent), its sign
+is changed. So a negative difference always favours the method that is named first.
 
-Standard errors are over replicates. They say how a difference varies with the split, or the draw
-of the sample; not how it varies with other candidates, or other test rows where all replicates
-share those.
+Standard errors are over replicates. They show how a difference varies with the split or the draw of
+the sample. They do not include other candidates, or other test rows if all replicates share them.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from studies.findings import NotDecidedError, NotRunError, Results, standard_err
 from studies.markdown import table
 
 TOLERANCE, ERRORS = 0.01, 3.0
-"""A method may be behind another by this part of the risk, or so many standard errors."""
+"""A method may be behind another by this share of the risk or this many standard errors."""
 RIGHT = "accuracy"
-"""How the name of a metric begins that counts what is right."""
+"""Prefix of the metrics that count successes."""
 
 
 @dataclass(frozen=True)
 class Difference:
     """Mean risk of a method minus that of another, paired by replicate, with its standard error.
 
-    risk : mean risk of the other; replicates : how many both have run in.
+    risk : mean risk of the other; replicates : number of replicates that both have run.
     """
 
     mean: float
@@ -40,22 +39,22 @@ class Difference:
 
     @property
     def is_allowed(self) -> bool:
-        """Whether it is at most 1 % of the risk, or three standard errors."""
+        """Whether it is at most 1 % of the risk or three standard errors."""
         self._needs_an_error()
         return self.mean <= max(TOLERANCE * self.risk, ERRORS * self.error)
 
     @property
     def is_clear(self) -> bool:
-        """Whether it is below zero by three standard errors; by more where replicates are few.
+        """Whether it is below zero by three standard errors, or by more with few replicates.
 
-        A standard error from few replicates is itself unsure: Student's distribution says by how
-        many to ask for, for as few errors as three give with many replicates.
+        A standard error from few replicates is imprecise. Student's distribution gives the limit
+        that has the same error rate as three standard errors with many replicates.
         """
         self._needs_an_error()
         return self.mean < -ERRORS * few_blocks(self.replicates, ERRORS) * self.error
 
     def words(self, *, relative: bool) -> str:
-        """In parts of the risk, or as it is; a single replicate has no standard error.
+        """As text, in per cent of the risk or absolute; no standard error for a single replicate.
 
         >>> Difference(-0.5, 0.1, 20.0, 5).words(relative=True)
         '-2.50 ± 0.50'
@@ -68,11 +67,11 @@ class Difference:
 
     def _needs_an_error(self) -> None:
         if self.replicates < 2:
-            raise NotRunError("Two methods must have run in two replicates to be judged.")
+            raise NotRunError("A comparison needs two replicates that both methods have run.")
 
 
 def difference(results: Results, metric: str, method: str, other: str, **keys: Any) -> Difference:
-    """Compare two methods in the replicates of a cell that both have run in."""
+    """Compare two methods in the replicates of a cell that both have run."""
     paired = results.paired(method, other, metric, **keys)
     ours, theirs = (100.0 - part if metric.startswith(RIGHT) else part for part in paired)
     error = standard_error(ours - theirs)
@@ -82,7 +81,7 @@ def difference(results: Results, metric: str, method: str, other: str, **keys: A
 def differences(
     results: Results, metric: str, method: str, other: str, over: str, **keys: Any
 ) -> dict[Any, Difference]:
-    """Compare two methods along a key, in its order, where both have run: at least once."""
+    """Compare two methods along a key, in its order, in the cells that both have run."""
     found = {
         cell[over]: difference(results, metric, method, other, **cell)
         for cell in results.cells_along(over, method, metric, **keys)
@@ -96,12 +95,12 @@ def differences(
 def clearly_better(
     results: Results, metric: str, method: str, other: str, over: str, **keys: Any
 ) -> bool:
-    """Whether a method is clearly better than another all along a key; not decided if unclear."""
+    """Whether a method is clearly better than another along a whole key; may be undecided."""
     return all_clear(list(differences(results, metric, method, other, over, **keys).values()))
 
 
 def all_clear(found: Sequence[Difference]) -> bool:
-    """Whether all are clear; not decided where all are below zero, and some not clearly so."""
+    """Whether all are clear; not decided if all are below zero, but not all clearly."""
     if all(one.is_clear for one in found):
         return True
     if all(one.mean < 0 for one in found):
@@ -112,7 +111,7 @@ def all_clear(found: Sequence[Difference]) -> bool:
 def mean_over(found: Sequence[Difference], *, relative: bool) -> Difference:
     """Mean of the differences of several cells, which are independent draws.
 
-    relative : whether each counts in parts of its risk; the mean is then in such parts, too.
+    relative : whether each is divided by its risk; the mean is then relative, too.
 
     >>> parts = [Difference(-1.0, 0.3, 10.0, 5), Difference(0.5, 0.4, 10.0, 4)]
     >>> mean_over(parts, relative=True).words(relative=True)
@@ -132,7 +131,7 @@ Best = tuple[str, Difference]
 def best_other(
     results: Results, metric: str, method: str, others: Sequence[str], **keys: Any
 ) -> Best | None:
-    """The best of some others in a cell, and the difference to it; None if none has run there."""
+    """The best of some others in a cell, and the difference to it; None if none has run."""
     found = {
         other: difference(results, metric, method, other, **keys)
         for other in others
@@ -143,11 +142,11 @@ def best_other(
 
 @dataclass(frozen=True)
 class Comparison:
-    """Which methods of a study are put beside which others, and in which cells.
+    """The methods of a study that are compared, the others, and the cells.
 
-    judged : the methods that are put beside the best of the `others`; auto, own : those of them
-    that stand for this software, without and with a model of one's own among the candidates.
-    panels : what a row is called -> keys of its cells, which differ by the key `over`.
+    judged : the methods that are compared with the best of the `others`; auto, own : the judged
+    methods that represent this software, without and with a model of the sample as candidate.
+    panels : name of a row -> keys of its cells, which differ by the key `over`.
     """
 
     metric: str
@@ -172,10 +171,10 @@ class Comparison:
         return best_other(results, self.metric, method, self.others, **cell)
 
 
-def beside_best(results: Results, comparison: Comparison) -> str:
-    """A table of the methods that are judged, beside the best of others in every cell.
+def table_against_best(results: Results, comparison: Comparison) -> str:
+    """A table of the judged methods, compared with the best other method in every cell.
 
-    Above it is the mean over cells. Empty where nothing has run.
+    Its title has the mean over cells. Empty if nothing has run.
     """
     relative, labels = not comparison.metric.startswith(RIGHT), comparison.labels
     rows: dict[tuple[str, str], dict[Any, str]] = {}

@@ -1,7 +1,7 @@
-"""What some studies compute once, before their replicates: features and fine-tuned candidates.
+"""Features and fine-tuned candidates that some studies compute once, before their replicates.
 
-A run computes it itself where it is missing; to prepare it shows how fast it goes, and uses all
-cores. It may be killed at any moment, and goes on from there.
+A run computes them if they are missing. The command `prepare` shows the speed and uses all cores.
+You can stop it at any time, and it continues from there.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ PREPARED: Mapping[str, tuple[Prepare, Mapping[str, Any]]] = {
     "cifar10": (cifar10_data.prepare, cifar10.SIZES),
     "toxicity": (toxicity_data.prepare, toxicity.SIZES),
 }
-"""Study -> what computes its parts, and its sizes by name."""
+"""Study -> function that computes its parts, and its sizes by name."""
 
 
 def prepare(name: str, size: str = "full") -> None:
-    """Compute the parts of a study, a line on standard error after each."""
+    """Compute the parts of a study, with a line on standard error after each."""
     if name not in PREPARED:
         raise unknown_name("study with parts to prepare", name, PREPARED)
     compute, sizes = PREPARED[name]

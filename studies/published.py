@@ -1,8 +1,8 @@
 """The paper's published figures, read from the tables in ``studies/published/*.toml``.
 
-A table is kept as it is printed: `rows` of texts, each with the values of `row_keys` first and then
-one figure per entry of `columns`, which are the values of `column_key`. A figure is a text, so that
-the digits printed are known: "0.36 (0.15)" is a value with its standard deviation over replicates.
+A table is stored as printed. Each of its `rows` has the values of `row_keys` first, and then one
+figure per entry of `columns`, which are the values of `column_key`. A figure is a text, so that its
+printed digits are known: "0.36 (0.15)" is a value with its standard deviation over replicates.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 
 FOLDER = Path(__file__).parent / "published"
 REPLICATES = 500
-"""Of the paper's simulations; a table with another number says so."""
+"""Number of replicates of the paper's simulations; other tables state their number."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One published number, with the table and the keys that say where it stands.
+    """One published number, with its table and keys.
 
-    text : as it is printed;
-    sd : what the table has in parentheses; rounding : half a unit of the last digit printed;
-    replicates : over how many it is a mean.
+    text : as printed;
+    sd : the number in parentheses; rounding : half a unit of the last printed digit;
+    replicates : number of replicates in the mean.
     """
 
     table: str

@@ -1,19 +1,23 @@
-"""What the studies of regression on real data share: companies, methods and controls.
+"""Shared code of the regression studies on real data: companies, methods and controls.
 
-A replicate is a labelled sample, from which weights are learnt, and a test part, both with the
+A replicate has a labelled sample, from which weights are learnt, and a test part. Both have the
 predictions of the candidates, which were built on other rows. All methods of a replicate share
-them; what a method gives does not depend on the others.
+them. The result of a method does not depend on the other methods.
 
-A gate with enough freedom could ignore what its candidates say and use them as numbers between
-which to move: a predictor in disguise. A control shows whether it does: *constants* puts two
-numbers in place of the candidates, the smallest and the largest that any candidate says of the
-sample. Another shows whether it uses what candidates say of a row: *shuffled* permutes the
-predictions of each candidate over rows, in the sample and in the test part, so that they keep their
-distribution and know nothing of their row; no weights can take that noise away. Where even the best
-constant, the *mean of the sample*, does as well, there is nothing to be learnt.
+A gate with enough freedom can ignore the candidates' predictions and predict the target by itself,
+by moving between candidates as if they were fixed numbers. Two controls and a constant show
+whether it does:
 
-Candidates differ by company, and inputs may say little of whose a row is. *Place* adds that to the
-inputs of a gate, or of a model: what locality is worth where it can be seen.
+- *constants* replaces the candidates by two numbers, the smallest and the largest prediction on
+  the sample. The gate can then only predict by itself.
+- *shuffled* permutes the predictions of each candidate over rows, in the sample and in the test
+  part. They keep their distribution, but contain nothing about the row. No weights can remove this
+  noise.
+- *mean of the sample* is the best constant. If it is as good, there is nothing to learn.
+
+Candidates differ by company, and the inputs may contain little about the company of a row. *Place*
+adds the company to the inputs of a gate or of a model. It shows the value of locality if the
+inputs reveal it.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from studies.safety_data import Part
 Array = NDArray[np.floating]
 Rows = NDArray[np.intp]
 Kind = Callable[[int], Any]
-"""Seed -> an unfitted estimator, of which one is built per company."""
+"""Seed -> an unfitted estimator; one is fitted per company."""
 
 METHODS = (
     "paper", "paper_scaled", "auto", "auto_own", "gw", "ewma",
@@ -50,15 +54,15 @@ CONTROLS = (
     "auto_constants", "auto_shuffled", "paper_scaled_constants", "paper_scaled_shuffled",
     "paper_free", "constant",
 )  # fmt: skip
-"""Methods of the cells with controls, beside the others."""
+"""Additional methods of the cells with controls."""
 CONTROLLED_METHODS = (
     "auto", "auto_constants", "auto_shuffled",
     "paper_scaled", "paper_scaled_constants", "paper_scaled_shuffled",
     "paper", "paper_free", "gw", "direct", "constant",
 )  # fmt: skip
 """Columns of the table of controls."""
-TOLD_METHODS = ("paper_scaled_place", "auto_place", "auto_own_place", "direct_place")
-"""Methods that are told whose a row is."""
+PLACE_METHODS = ("paper_scaled_place", "auto_place", "auto_own_place", "direct_place")
+"""Methods that have the company of a row as input."""
 
 LABELS = GATE_LABELS | {
     "paper_scaled": "LocalMA (paper, scaled)",
@@ -73,18 +77,18 @@ LABELS = GATE_LABELS | {
     "paper_scaled_constants": "paper, scaled, on two constants",
     "auto_shuffled": "auto on shuffled candidates",
     "paper_scaled_shuffled": "paper, scaled, on shuffled candidates",
-    "paper_scaled_place": "LocalMA (paper, scaled), told the district",
-    "auto_place": "LocalMA (auto), told the district",
-    "auto_own_place": "LocalMA (auto) + own model, told the district",
-    "direct_place": "DirectModel, told the district",
+    "paper_scaled_place": "LocalMA (paper, scaled), with district",
+    "auto_place": "LocalMA (auto), with district",
+    "auto_own_place": "LocalMA (auto) + own model, with district",
+    "direct_place": "DirectModel, with district",
 }
 
 
 @dataclass(frozen=True)
 class Companies:
-    """Rows of several companies, be they districts or regions, each of which builds a candidate.
+    """Rows of several companies (districts or regions), each of which builds a candidate.
 
-    X : (n, p), named by `inputs`; y : (n,); company : (n,) of names; sample_weight : (n,) or None.
+    X : (n, p), named by `inputs`; y : (n,); company : (n,) names; sample_weight : (n,) or None.
     """
 
     inputs: tuple[str, ...]
@@ -99,13 +103,13 @@ class Companies:
         return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
     def part(self, rows: Rows, candidates: Sequence[Any]) -> Part:
-        """Some rows, with what candidates say of them."""
+        """Some rows, with the candidates' predictions."""
         X = self.X[rows]
         P = np.stack([candidate.predict(X) for candidate in candidates], axis=1)
         return Part(X, P, self.y[rows], self._weight(rows))
 
     def fit(self, model: Any, rows: Rows) -> Any:
-        """Fit a model on some rows."""
+        """Fit a model on these rows."""
         return fit_weighted(model, self.X[rows], self.y[rows], self._weight(rows))
 
     def _weight(self, rows: Rows) -> Array | None:
@@ -114,7 +118,7 @@ class Companies:
 
 @dataclass(frozen=True)
 class Split:
-    """Rows that build candidates, that learn weights, and that test."""
+    """Rows for building candidates, for learning weights, and for testing."""
 
     build: Rows
     sample: Rows
@@ -123,15 +127,14 @@ class Split:
 
 @dataclass(frozen=True)
 class Trial:
-    """One replicate: two parts with the predictions of the candidates, and what may be fitted.
+    """One replicate: two parts with the predictions of the candidates, and the kind of model.
 
     sample, test : the labelled sample and the test part.
     sample_home, test_home : (n,) and (n_test,), the candidate of the company to which each row
         belongs.
-    kind : what the candidates were before they were fitted; DirectModel and the model of one's
-        own are of the same kind.
-    loss : that under which weights are learnt and predictions judged.
-    seed : seeds gates and models.
+    kind : builds an unfitted candidate; DirectModel and the own model are of the same kind.
+    loss : the loss for learning weights and for judging predictions.
+    seed : seed of gates and models.
     """
 
     sample: Part
@@ -146,7 +149,7 @@ class Trial:
 def make_trial(
     companies: Companies, parts: Split, kind: Kind, loss: Loss, seed: np.random.SeedSequence
 ) -> Trial:
-    """Build a candidate per company on its own rows, and ask all of them about the other parts."""
+    """Build a candidate per company on its own rows, and predict the other parts with all."""
     for_candidates, for_gates = (int(s >> 1) for s in seed.generate_state(2))
     names = list(companies.counts())
     builders = companies.company[parts.build]
@@ -160,25 +163,25 @@ def make_trial(
 
 
 def fit_weighted(model: Any, X: Array, y: Array, weight: Array | None) -> Any:
-    """Fit a model, with the weights of rows if there are any."""
+    """Fit a model, with row weights if there are any."""
     if weight is None:
         return model.fit(X, y)
     argument = weight_argument(model)
     if argument is None:
         raise InvalidInputError(
-            f"{type(model).__name__} must take weights of rows, and does not; use another kind of "
+            f"{type(model).__name__} does not accept row weights. Use another kind of "
             "candidates, or rows without weights."
         )
     return model.fit(X, y, **{argument: weight})
 
 
 def one_thread() -> AbstractContextManager[Any]:
-    """Keep BLAS and OpenMP to one thread: candidates are small, and a second one only waits."""
+    """Limit BLAS and OpenMP to one thread: candidates are small, so a second one only waits."""
     return threadpool_limits(limits=1)
 
 
 def compare(trial: Trial, methods: Sequence[str]) -> dict[str, float]:
-    """Mean loss of some methods on the test part, by the weights of its rows."""
+    """Weighted mean loss of each method on the test part."""
     return {
         method: float(mean_losses(trial.loss, trial.test, predict(trial, method)))
         for method in methods
@@ -192,7 +195,7 @@ def mean_losses(loss: Loss, part: Part, predictions: Array) -> Array:
 
 
 def predict(trial: Trial, method: str) -> Array:
-    """What a method says of the test part: (n_test,)."""
+    """Predictions of a method for the test part: (n_test,)."""
     name, _, change = method.rpartition("_")
     if change in CHANGED:
         return predict(CHANGED[change](trial), name)
@@ -204,7 +207,7 @@ def predict(trial: Trial, method: str) -> Array:
 
 
 def _averaged(trial: Trial, gate: str | Gate) -> Array:
-    """Learn weights on the sample by a gate, and average the test part."""
+    """Learn weights on the sample with a gate, and average the test part."""
     test = trial.test
     return _fitted(trial, gate).predict(test.X, predictions=test.P)
 
@@ -216,12 +219,12 @@ def _fitted(trial: Trial, gate: str | Gate) -> LocalMARegressor:
 
 
 def _paper_gate(decay: float) -> MLPGate:
-    """Make the paper's gate: 32 units in its empirical studies, where its simulations have 16."""
+    """Build the paper's gate: 32 units in its empirical studies, 16 in its simulations."""
     return MLPGate.paper(hidden=(32,)).set_params(weight_decay=decay)
 
 
 def _scaled_decay(trial: Trial) -> float:
-    """Weight decay in units of the loss: its usual value times the sample's risk of GW."""
+    """Weight decay in units of the loss: its usual value times the risk of GW on the sample."""
     sample = trial.sample
     constant = _fitted(trial, "global").predict(sample.X, predictions=sample.P)
     return PAPER_DECAY * float(mean_losses(trial.loss, sample, constant))
@@ -234,12 +237,12 @@ PAPER_GATES: dict[str, Callable[[Trial], MLPGate]] = {
     "paper_scaled": lambda trial: _paper_gate(_scaled_decay(trial)),
     "paper_free": lambda trial: _paper_gate(0.0),
 }
-"""The paper's gate with the decay that fits its simulations, with that in units of the loss (whose
-mean under GW lies between 1 and 15 there), and with none."""
+"""The paper's gate with the decay that fits its simulations, with the same decay in units of the
+loss (whose mean under GW is between 1 and 15 in the simulations), and with none."""
 
 
 def _with_own_model(trial: Trial) -> Array:
-    """`auto` with one candidate more, fitted out of fold on the sample itself."""
+    """`auto` with one more candidate, fitted out of fold on the sample."""
     sample, test = trial.sample, trial.test
     first = sample.X.shape[1]
     candidates = {f"candidate {m}": Column(first + m) for m in range(sample.P.shape[1])}
@@ -275,14 +278,14 @@ OWN_WAYS: dict[str, Callable[[Trial], Array]] = {
     "home": _home,
     "constant": _mean_of_sample,
 }
-"""Methods that are no gate over the candidates alone."""
+"""Methods other than gates over the candidates."""
 
 
 def on_constants(trial: Trial) -> Trial:
     """The same replicate with two constants in place of the candidates.
 
-    They are the smallest and the largest that any candidate says of the sample: between them the
-    gate reaches whatever an average of the candidates could.
+    They are the smallest and the largest prediction on the sample. Between them the gate can
+    reach every average of the candidates.
     """
     two = np.array([trial.sample.P.min(), trial.sample.P.max()])
     return _with_predictions(trial, lambda P: np.tile(two, (len(P), 1)))
@@ -294,20 +297,20 @@ def on_shuffled(trial: Trial) -> Trial:
     return _with_predictions(trial, lambda P: rng.permuted(P, axis=0))
 
 
-def told_the_place(trial: Trial) -> Trial:
-    """The same replicate with an input more per company: whether a row is one of its own."""
+def with_place(trial: Trial) -> Trial:
+    """The same replicate with one more input per company: whether the row belongs to it."""
     own = np.eye(trial.sample.P.shape[1])
 
-    def told(part: Part, home: Rows) -> Part:
+    def extended(part: Part, home: Rows) -> Part:
         return replace(part, X=np.column_stack([part.X, own[home]]))
 
-    sample, test = told(trial.sample, trial.sample_home), told(trial.test, trial.test_home)
+    sample, test = extended(trial.sample, trial.sample_home), extended(trial.test, trial.test_home)
     return replace(trial, sample=sample, test=test)
 
 
 CONTROLLED = {"constants": on_constants, "shuffled": on_shuffled}
-CHANGED = CONTROLLED | {"place": told_the_place}
-"""Last word of a method's name -> how the replicate is changed for it."""
+CHANGED = CONTROLLED | {"place": with_place}
+"""Suffix of a method's name -> function that changes the replicate for it."""
 
 
 def _with_predictions(trial: Trial, change: Callable[[Array], Array]) -> Trial:

@@ -1,48 +1,49 @@
-"""Section 5.1: rents of homes, a candidate per district, and what their average is worth.
+"""Section 5.1: rents of homes, with a candidate per district.
 
-The protocol is the paper's. A share 1 - rho of each district builds one candidate, a network of 32
-ReLU units or a forest of 100 trees, for the logarithm of the monthly rent. Of the rest, after half
-of the rows of the two largest districts has been removed, one half learns weights and the other
-tests. Rents above the 99th percentile are left out. 100 replicates at rho = .1, ..., .9; 20 of what
-the paper does not have.
+The protocol is that of the paper. A share 1 - rho of each district builds one candidate, a network
+of 32 ReLU units or a forest of 100 trees, for the logarithm of the monthly rent. Half of the
+remaining rows of the two largest districts are removed. Half of the rows that are left are used to
+learn weights, and the other half for testing. Rents above the 99th percentile are left out. There
+are 100 replicates at rho = .1, ..., .9, and 20 of everything that the paper does not have.
 
-What differs from the paper, and why:
+Differences from the paper, with reasons:
 
-- Its table, of idatascience.cn, could not be had for this study, so other listings stand in:
-  Beijing is from danke.com (rooms in shared flats for the most part, so a rent is that of a room),
-  Shanghai from lianjia.com of 2020 (whole flats). Shanghai 2019, of lianjia.com, is smaller and a
-  third source, since it alone has amenities by kind, as the paper does.
-- No file has all ten inputs; each study uses the richest set that its file has, without
-  coordinates, names of places and the district, which the paper does not use either. None has the
-  number of schools. Beijing: area, rooms, bathrooms, floor, total floors, and number of subway
-  lines and distance to the subway; no living rooms, no amenities. Shanghai: area, bedrooms, total
-  floors, level of the floor, elevator, near a subway, refurbished, the number of amenities,
-  parking, faces south; no bathrooms, no living rooms. Shanghai 2019: area, rooms, living rooms,
-  total floors, level of the floor, elevator, number of subway lines, distance to the subway, and
-  bed, wardrobe, air conditioner, gas, television, fridge, washing machine, water heater, heating,
-  wifi; no bathrooms.
-- Districts and their sizes differ (the README has them beside the paper's Table 4). Districts with
-  fewer than 60 listings are left out. The two largest, which lose half of their rows, are Chaoyang
-  and Tongzhou in Beijing (the paper: Chaoyang and Haidian), Pudong and Minhang in Shanghai (the
-  paper does not say which), Pudong and Xuhui in the file of 2019.
-- The split is made within each district, so that a small one has its share in every part.
-- The paper does not say how it trains its networks. Ours are scikit-learn's: standardised inputs
-  and target, L-BFGS, at most 200 iterations, alpha = 5. Of seven recipes (L-BFGS and Adam under
-  several penalties) this one had the smallest error on held-out rows of a candidate's own district,
-  in eight of nine comparisons (three files, three shares), and it is one of the fastest; no method
-  of averaging was looked at. DirectModel is trained likewise, and so is a strong rival.
-- LocalMA (paper) is `MLPGate.paper(hidden=(32,))`. The paper does not say how it regularises; the
-  weight decay of .05 is inferred from its simulations, where the risk of GW is between 1 and 15.
-  Here that risk is between .04 and .2, and the same decay holds the gate at about equal weights.
-  "Scaled" has the decay in units of the loss: .05 times the risk of GW in the sample, as if the
-  target were divided by the root of that risk; "no decay" shows what training without gives.
-- How networks are trained decides who is ahead of whom. "Default networks" are scikit-learn's as
-  they come: Adam, 200 epochs, next to no penalty; candidates and DirectModel both.
+- The paper's table, from idatascience.cn, was not available, so other listings replace it. Beijing
+  is from danke.com. Most of its listings are rooms in shared flats, so a rent is that of a room.
+  Shanghai is from lianjia.com of 2020 (whole flats). Shanghai 2019, also from lianjia.com, is
+  smaller. It is a third source because it is the only one with amenities by kind, as in the paper.
+- No file has all ten inputs. Each study uses all inputs of its file except coordinates, names of
+  places and the district, which the paper does not use either. None has the number of schools.
+- Inputs of Beijing: area, rooms, bathrooms, floor, total floors, number of subway lines and
+  distance to the subway. It has no living rooms and no amenities.
+- Inputs of Shanghai: area, bedrooms, total floors, level of the floor, elevator, near a subway,
+  refurbished, number of amenities, parking, faces south. It has no bathrooms and no living rooms.
+- Inputs of Shanghai 2019: area, rooms, living rooms, total floors, level of the floor, elevator,
+  number of subway lines, distance to the subway, and bed, wardrobe, air conditioner, gas,
+  television, fridge, washing machine, water heater, heating, wifi. It has no bathrooms.
+- Districts and their sizes differ (the README has them next to the paper's Table 4). Districts
+  with fewer than 60 listings are left out. The two largest, which lose half of their rows, are
+  Chaoyang and Tongzhou in Beijing (the paper: Chaoyang and Haidian), Pudong and Minhang in
+  Shanghai (the paper does not name them), Pudong and Xuhui in the file of 2019.
+- The split is made within each district, so that a small district has its share in every part.
+- The paper does not state how it trains its networks. Ours are from scikit-learn: standardised
+  inputs and target, L-BFGS, at most 200 iterations, alpha = 5. Of seven recipes (L-BFGS and Adam
+  under several penalties) this one had the smallest error on held-out rows of a candidate's own
+  district, in eight of nine comparisons (three files, three shares), and it is one of the fastest.
+  No average was used to choose it. DirectModel is trained in the same way, so it is a strong
+  rival.
+- LocalMA (paper) is `MLPGate.paper(hidden=(32,))`. The paper does not state its regularisation.
+  The weight decay of .05 is inferred from its simulations, in which the risk of GW is between 1
+  and 15. Here that risk is between .04 and .2, and the same decay keeps the gate at about equal
+  weights. "Scaled" has the decay in units of the loss: .05 times the risk of GW on the sample, as
+  if the target were divided by the root of that risk. "No decay" shows training without it.
+- The training of the networks decides which method is ahead. "Default networks" have
+  scikit-learn's defaults, for candidates and DirectModel: Adam, 200 epochs, almost no penalty.
 
-BestPTM is the best candidate on the test set, as in the paper: it has seen the answers. "BestPTM of
-the sample" is chosen where weights are learnt. "Home candidate" predicts each row by its own
-district's candidate; no other method is told the district, but for those that say so: they show
-what local weights are worth where inputs say what candidates differ by.
+BestPTM is the best candidate on the test set, as in the paper, chosen with its targets. "BestPTM
+of the sample" is chosen on the labelled sample. "Home candidate" predicts each row with the
+candidate of its own district. No other method has the district as input, except those labelled
+"with district". They show the value of local weights if the inputs show how candidates differ.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ from studies.regressing import (
     CONTROLS,
     LABELS,
     METHODS,
-    TOLD_METHODS,
+    PLACE_METHODS,
     Kind,
     compare,
     make_trial,
@@ -85,13 +86,13 @@ RHOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 QUICK_RHOS = (0.1, 0.5, 0.9)
 CONTROL_RHO = 0.5
 REPLICATES = {"Beijing": 100, "Shanghai": 100, "Shanghai 2019": 20}
-"""Key "city" of a cell -> replicates: those of the paper, and fewer of the third source."""
+"""Key "city" of a cell -> replicates: those of the paper, and fewer for the third source."""
 FEW_REPLICATES = 20
-"""Of controls, of methods that are told the district, and of default networks."""
+"""Replicates of controls, of methods with the district, and of default networks."""
 
 
 def network(seed: int) -> Any:
-    """Give an unfitted network of 32 ReLU units, trained by L-BFGS under an L2 penalty."""
+    """Build an unfitted network of 32 ReLU units, trained by L-BFGS with an L2 penalty."""
     return _on_standardised(
         MLPRegressor(
             hidden_layer_sizes=(32,), solver="lbfgs", alpha=5.0, max_iter=200, random_state=seed
@@ -100,7 +101,7 @@ def network(seed: int) -> Any:
 
 
 def default_network(seed: int) -> Any:
-    """Give an unfitted network of 32 ReLU units, trained as scikit-learn does unless told."""
+    """Build an unfitted network of 32 ReLU units with the defaults of scikit-learn."""
     return _on_standardised(MLPRegressor(hidden_layer_sizes=(32,), random_state=seed))
 
 
@@ -111,13 +112,13 @@ def _on_standardised(model: Any) -> Any:
 
 
 def forest(seed: int) -> Any:
-    """Give an unfitted forest of 100 trees."""
+    """Build an unfitted forest of 100 trees."""
     return RandomForestRegressor(n_estimators=100, random_state=seed)
 
 
 PAPER_KINDS: dict[str, Kind] = {"networks": network, "forests": forest}
 KINDS = PAPER_KINDS | {"default networks": default_network}
-"""Key "candidates" of a cell -> what is built on each district."""
+"""Key "candidates" of a cell -> function that builds the model of each district."""
 
 PANELS = tuple({"city": city, "candidates": kind} for city in SOURCES for kind in PAPER_KINDS)
 DEFAULTS = tuple({"city": city, "candidates": "default networks"} for city in SOURCES)
@@ -129,14 +130,14 @@ def run(keys: Keys, seed: np.random.SeedSequence, methods: Sequence[str]) -> Met
     rents, kind = load(str(keys["city"])), KINDS[str(keys["candidates"])]
     parts = split(rents, float(keys["rho"]), np.random.default_rng(for_split))
     with one_thread(), warnings.catch_warnings():
-        # 200 iterations of a network are what is asked for, whether it has converged or not.
+        # Networks are trained for 200 iterations, whether they have converged or not.
         warnings.simplefilter("ignore", ConvergenceWarning)
         trial = make_trial(rents, parts, kind, squared_error(), for_models)
         return {f"{method}:mspe": risk for method, risk in compare(trial, methods).items()}
 
 
 def trend(series: Mapping[float, float]) -> float:
-    """Rank correlation of a series with its positions: 1 if it only rises, -1 if it only falls.
+    """Rank correlation of a series with its positions: 1 if it always rises, -1 if it falls.
 
     >>> round(trend({0.1: 3.0, 0.5: 2.0, 0.9: 1.0}), 6)
     -1.0
@@ -159,9 +160,9 @@ def _gap(results: Results, method: str, other: str, panel: Keys) -> dict[float, 
 
 
 def _turns(results: Results, method: str, panel: Keys) -> bool:
-    """Whether the MSPE rises from some rho to a larger one, and falls, by three standard errors.
+    """Whether the MSPE both rises and falls along rho, by three standard errors.
 
-    Not decided where it does neither.
+    Not decided if it does neither.
     """
     rhos = list(_mspe(results, method, panel))
     parts = [results.values(method, "mspe", **panel, rho=rho) for rho in rhos]
@@ -230,7 +231,7 @@ def _findings_of_weights(panel: dict[str, str], method: str) -> list[Finding]:
             place,
         ),
         Finding(
-            f"(4) the gap between {label} and GW, and EWMA, becomes larger with rho "
+            f"(4) the gap between {label} and GW, and EWMA, grows with rho "
             f"(rank correlation at least {TENDS})",
             "Section 5.1",
             lambda results: all(
@@ -251,13 +252,13 @@ def _findings_of_weights(panel: dict[str, str], method: str) -> list[Finding]:
     ]
 
 
-def _told_findings(kind: str) -> list[Finding]:
-    """What those that are told the district reach, with one kind of candidates."""
+def _district_findings(kind: str) -> list[Finding]:
+    """Findings on methods with the district, for one kind of candidates."""
     rivals = ("direct_place", "gw", "ewma", "best_test")
     return [
         Finding(
-            f"{kind}: inputs say little of where a home is: LocalMA (auto), told the district, is "
-            "better than untold on average over cells",
+            f"{kind}: the district helps: LocalMA (auto), with district, is better on average over "
+            "cells than LocalMA (auto)",
             "experiment on (5)",
             lambda results: ahead_on_average(
                 results, "mspe", "auto_place", ("auto",), candidates=kind
@@ -265,8 +266,8 @@ def _told_findings(kind: str) -> list[Finding]:
         ),
         *(
             Finding(
-                f"{kind}: {LABELS[method]}, is better on average over cells than DirectModel that "
-                "is told it too, GW, EWMA and BestPTM",
+                f"{kind}: {LABELS[method]}, is better on average over cells than DirectModel, "
+                "with district, GW, EWMA and BestPTM",
                 "experiment on (5)",
                 lambda results, method=method: ahead_on_average(
                     results, "mspe", method, rivals, candidates=kind
@@ -278,9 +279,9 @@ def _told_findings(kind: str) -> list[Finding]:
 
 
 EXPLANATIONS = (
-    *(finding for kind in PAPER_KINDS for finding in _told_findings(kind)),
+    *(finding for kind in PAPER_KINDS for finding in _district_findings(kind)),
     Finding(
-        f"{LABELS['auto_own_place']}, is in no cell behind DirectModel that is told it too by more "
+        f"{LABELS['auto_own_place']}, is in no cell behind DirectModel, with district, by more "
         "than 1 % of the risk or three paired standard errors",
         "experiment on (5)",
         lambda results: never_behind(results, "mspe", "auto_own_place", ("direct_place",)),
@@ -308,17 +309,17 @@ def _paper_findings() -> list[Finding]:
 
 
 def notes(results: Results) -> list[str]:
-    """Mean differences, and who is not among the other methods."""
+    """Mean differences, and the methods that are left out of the comparison."""
     lines = mean_lines(results, "mspe", ("gw", "ewma", "direct"))
     fixed = (
-        "The home candidate and whoever is told the district know what others do not, and are not "
-        "among the other methods below."
+        "The home candidate and the methods with district use more information than the others. "
+        "They are not among the other methods below."
     )
     return [*lines, fixed] if lines else []
 
 
 DRAWN = ("paper_scaled", "auto", "auto_own", "gw", "ewma", "direct", "best_test")
-"""LocalMA (paper) is not drawn: its line is that of EWMA."""
+"""LocalMA (paper) is not drawn, because its line is that of EWMA."""
 
 
 def draw_figure(results: Results, folder: Path) -> list[Path]:
@@ -332,7 +333,7 @@ def draw_figure(results: Results, folder: Path) -> list[Path]:
 def _cells(panel: Mapping[str, str], rho: float) -> list[Cell]:
     keys = {**panel, "rho": rho}
     more = CONTROLS if rho == CONTROL_RHO else ()
-    more += TOLD_METHODS if rho in QUICK_RHOS else ()
+    more += PLACE_METHODS if rho in QUICK_RHOS else ()
     cells = [Cell(keys, METHODS, REPLICATES[panel["city"]], slow=rho not in QUICK_RHOS)]
     return [*cells, Cell(keys, more, FEW_REPLICATES, slow=True)] if more else cells
 
@@ -361,10 +362,10 @@ STUDY = Study(
             {"rho": (CONTROL_RHO,), "candidates": tuple(PAPER_KINDS)},
         ),
         Table(
-            "MSPE of methods that are told the district",
+            "MSPE of methods with the district as input",
             "mspe",
             ROWS,
-            ("auto", "direct", *TOLD_METHODS, "home"),
+            ("auto", "direct", *PLACE_METHODS, "home"),
             {"rho": QUICK_RHOS, "candidates": tuple(PAPER_KINDS)},
         ),
     ),

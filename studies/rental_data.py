@@ -1,10 +1,10 @@
 """Rents of homes in Beijing and Shanghai, by district.
 
-The paper's own table could not be had; three others stand in for it (see `studies.rental`).
-Of each, rows with missing values, second copies of a listing, rents above the 99th percentile and
-districts with fewer than 60 listings are left out, in this order. The last are left out since in
-the smallest share that builds candidates, a tenth, a district must have some rows: the paper's
-smallest district has 162.
+The paper's table was not available, and three others replace it (see `studies.rental`). These rows
+are left out, in this order: rows with missing values, duplicate listings, rents above the 99th
+percentile, and districts with fewer than 60 listings. Small districts are left out because each
+district must have some rows in the smallest share that builds candidates, a tenth. The smallest
+district of the paper has 162 listings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Columns = dict[str, NDArray[Any]]
 SMALLEST_DISTRICT = 60
 KEPT_QUANTILE = 0.99
 N_THINNED = 2
-"""So many of the largest districts lose half of their rows after candidates were built."""
+"""Number of the largest districts that lose half of their rows after building candidates."""
 
 BEIJING_DISTRICTS = {
     "昌平": "Changping", "朝阳": "Chaoyang", "东城": "Dongcheng", "海淀": "Haidian",
@@ -43,20 +43,20 @@ SHANGHAI_DISTRICTS = {
     "静安": "Jingan", "闸北": "Jingan", "黄浦": "Huangpu", "松江": "Songjiang", "青浦": "Qingpu",
     "金山": "Jinshan",
 }  # fmt: skip
-"""Zhabei (闸北) has been a part of Jing'an since 2015; the paper's table has one district, too."""
+"""Zhabei (闸北) has been part of Jing'an since 2015; the paper's table also has one district."""
 
 FLOOR_LEVELS = {"地下室": 0.0, "低楼层": 0.0, "中楼层": 1.0, "高楼层": 2.0}
 NO_DATA, SOUTH = "暂无数据", "南"
 
 
 def largest(rents: Companies) -> list[str]:
-    """Find the two districts with most listings."""
+    """Find the two districts with the most listings."""
     counts = rents.counts()
     return sorted(counts, key=lambda name: -counts[name])[:N_THINNED]
 
 
 def split(rents: Companies, rho: float, rng: np.random.Generator) -> Split:
-    """Draw the parts: a share 1 - rho of each district builds, of the rest a half tests."""
+    """Draw the parts: 1 - rho of each district for candidates, half of the rest for testing."""
     build, rest = [], []
     thinned = largest(rents)
     for name in rents.counts():
@@ -95,15 +95,15 @@ def _numbers(columns: Columns, names: Any) -> dict[str, Array]:
 
 
 def _named(labels: NDArray[Any], names: Mapping[str, str]) -> NDArray[Any]:
-    """Districts by the names of the paper; what has no name there stays as it is."""
+    """Districts by the names of the paper; other names are unchanged."""
     return np.array([names.get(label, str(label)) for label in labels])
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file of listings and how its inputs, rents and districts are read.
+    """A file of listings, and the functions that read its inputs, rents and districts.
 
-    city : under which the paper's table counts its districts.
+    city : its name in the paper's table.
     """
 
     file: str
@@ -118,7 +118,7 @@ SOURCES = {
         "rent/shanghai_lianjia_2019_amenities.parquet", "Shanghai", _shanghai_2019
     ),
 }
-"""Key "city" of a cell -> where its listings are."""
+"""Key "city" of a cell -> source of its listings."""
 
 
 def load(city: str) -> Companies:
@@ -131,13 +131,13 @@ def _load(city: str, folder: Path) -> Companies:
     source = SOURCES[city]
     reason = absent(folder, source.file)
     if reason:
-        raise InvalidInputError(f"The rents of {city} must be there to be studied: {reason}.")
+        raise InvalidInputError(f"The rents of {city} are missing: {reason}.")
     columns = read_columns(folder / source.file)
     return cleaned(*source.read(columns), first_copies(columns))
 
 
 def first_copies(columns: Columns) -> NDArray[np.bool_]:
-    """Mark the first of rows that are alike in every column: (n,)."""
+    """Mark the first of rows that are equal in every column: (n,)."""
     rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
     first = {row: i for i, row in reversed(list(enumerate(rows)))}
     return np.array([first[row] == i for i, row in enumerate(rows)])
@@ -146,7 +146,7 @@ def first_copies(columns: Columns) -> NDArray[np.bool_]:
 def cleaned(
     inputs: Mapping[str, Array], rent: Array, district: NDArray[Any], kept: NDArray[np.bool_]
 ) -> Companies:
-    """Leave out incomplete rows, rents above the 99th percentile, and small districts."""
+    """Remove incomplete rows, rents above the 99th percentile, and small districts."""
     X = np.column_stack([np.asarray(values, dtype=float) for values in inputs.values()])
     rent = np.asarray(rent, dtype=float)
     kept = kept & complete(X, rent)
@@ -157,7 +157,7 @@ def cleaned(
 
 
 def district_table() -> str:
-    """Table 4 of the paper beside the listings here, in Markdown."""
+    """Table 4 of the paper next to the number of listings here, in Markdown."""
     here = {city: load(city).counts() for city in SOURCES}
     published = {
         (f.keys["city"], f.keys["district"]): f.text

@@ -1,4 +1,4 @@
-"""Running a study: what is missing is computed, recorded, and summed up."""
+"""Runs of a study: compute, record and summarise the missing replicates."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ QUICK_REPLICATES = 2
 
 @dataclass(frozen=True)
 class Request:
-    """What of a study to run.
+    """The replicates of a study to run.
 
-    replicates : at most so many of each cell; None for as many as the study has.
-    where : key -> the values allowed, as texts; methods : None for all.
-    workers : processes; 0 computes in this one.
+    replicates : at most this number per cell; None for the number of the study.
+    where : key -> allowed values, as texts; methods : None for all.
+    workers : number of processes; 0 computes in this process.
     """
 
     replicates: int | None = None
@@ -44,7 +44,7 @@ class Request:
         )
 
     def count(self, cell: Cell) -> int:
-        """How many replicates of a cell are wanted."""
+        """Number of replicates of a cell that are wanted."""
         most = QUICK_REPLICATES if self.quick else self.replicates
         return cell.replicates if most is None else min(most, cell.replicates)
 
@@ -68,7 +68,7 @@ def _missing_methods(cell: Cell, request: Request, metrics: Mapping[str, float])
 
 
 def run(name: str, request: Request, folder: Path = RESULTS) -> Path:
-    """Run what is missing of a study, fold it into its compact file, and write its summary."""
+    """Run the missing replicates, add them to the compact file, and write the summary."""
     study = load_study(name)
     store = Store(folder, study.name)
     with store.lock():
@@ -118,7 +118,7 @@ def _here(study: Study, task: Task) -> Done:
 
 
 class Progress:
-    """One line on standard error: replicates done, and the time that the others will take."""
+    """One line on standard error: finished replicates, and an estimate of the time left."""
 
     def __init__(self, name: str, total: int) -> None:
         self._name, self._total, self._done = name, total, 0
@@ -126,13 +126,13 @@ class Progress:
         self._pause = 0.2 if sys.stderr.isatty() else 10.0
 
     def advance(self) -> None:
-        """Count one replicate, and say so if it is time."""
+        """Count one replicate, and print the line from time to time."""
         self._done += 1
         if time.monotonic() - self._shown > self._pause:
             self._show(end="\r" if sys.stderr.isatty() else "\n")
 
     def end(self) -> None:
-        """Say how it ended."""
+        """Print the final line."""
         self._show(end="\n")
 
     def _show(self, end: str) -> None:
@@ -140,7 +140,7 @@ class Progress:
         elapsed = self._shown - self._start
         left = elapsed / max(self._done, 1) * (self._total - self._done)
         print(
-            f"{self._name}: {self._done} of {self._total} replicates, {elapsed:.0f} s gone, "
+            f"{self._name}: {self._done} of {self._total} replicates, {elapsed:.0f} s elapsed, "
             f"about {left:.0f} s left   ",
             end=end,
             file=sys.stderr,

@@ -1,7 +1,8 @@
-"""Is `gate="auto"` safe on real data? Its risk beside that of equal, global and local weights.
+"""Is `gate="auto"` safe on real data? Its risk compared with equal, global and local weights.
 
-A cell is a data set of `studies.safety_data`, a replicate one split of it. Rents and insurance are
-read from the folder LOCALMA_DATA; data sets whose file is not there are left out, and named.
+A cell is a data set of `studies.safety_data`, and a replicate is one split of it. Rents and
+insurance are read from the folder LOCALMA_DATA. Data sets whose file is missing are left out and
+named.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ METHODS = ("equal", "global", "local", "paper", "auto")
 
 
 def run(keys: Mapping[str, Any], seed: np.random.SeedSequence, methods: Sequence[str]) -> Metrics:
-    """One split of one data set: the metrics of some methods, keyed "method:metric"."""
+    """Metrics of some methods on one split of one data set, keyed "method:metric"."""
     data = DATA_SETS[keys["data"]]
     sample, test = data.split(data_folder(), np.random.default_rng(seed))
     gates = {name: name for name in methods}
@@ -41,12 +42,12 @@ def compare(
     gates: Mapping[str, str | Gate],
     random_state: int,
 ) -> Metrics:
-    """Fit each gate on the sample and judge it on the test part.
+    """Fit each gate on the sample and evaluate it on the test part.
 
     Returns
     -------
-    metrics : for each gate its `risk`; for each that gives a verdict also `gain` and `gain_error`,
-        what it claims, and `true_gain`, the risk of the global gate minus its own.
+    metrics : for each gate its `risk`; for each gate with a verdict also the claimed `gain` and
+        `gain_error`, and `true_gain`, the test risk of the global gate minus that of this gate.
     """
     metrics = {}
     for name, gate in gates.items():
@@ -62,14 +63,14 @@ def compare(
 
 
 def fitted(data: DataSet, sample: Part, gate: str | Gate, random_state: int) -> Any:
-    """Fit the estimator of a data set with some gate."""
+    """Fit the estimator of a data set with this gate."""
     kind = LocalMAClassifier if data.classification else LocalMARegressor
     model = kind(loss=data.loss, gate=gate, random_state=random_state)
     return model.fit(sample.X, sample.y, sample.sample_weight, predictions=sample.P)
 
 
 def risk_on(data: DataSet, model: Any, test: Part) -> float:
-    """Mean loss of a fitted model on the test part, by the weights of its rows."""
+    """Weighted mean loss of a fitted model on the test part."""
     losses = row_losses(data, model, test)
     return float(np.average(losses, weights=test.sample_weight))
 
@@ -88,7 +89,7 @@ def row_losses(data: DataSet, model: Any, part: Part) -> Array:
 
 
 def summary(results: Results, name: str) -> dict[str, Any]:
-    """Auto against the better of global and equal, and its verdicts, in one data set."""
+    """`auto` compared with the better of global and equal, and its verdicts, in one data set."""
     rivals = {
         other: difference(results, "risk", "auto", other, data=name)
         for other in ("global", "equal")
@@ -110,7 +111,7 @@ def summary(results: Results, name: str) -> dict[str, Any]:
 
 
 def summaries(results: Results) -> list[dict[str, Any]]:
-    """One summary per data set that was run; at least one."""
+    """One summary per data set that was run. There must be at least one."""
     names = {keys["data"] for method, metric, keys in results.entries() if method == "auto"}
     if not names:
         raise NotRunError("No replicate of auto has been run.")
@@ -118,7 +119,7 @@ def summaries(results: Results) -> list[dict[str, Any]]:
 
 
 def notes(results: Results) -> list[str]:
-    """One line per data set, and the data sets that are not there."""
+    """One line per data set, and the missing data sets."""
     try:
         rows = summaries(results)
     except NotRunError:
@@ -149,7 +150,7 @@ STUDY = Study(
     tables=(Table("Risk on the test part", "risk", ("data",), METHODS),),
     findings=(
         Finding(
-            "In no data set is auto behind the better of global and equal by more than 1 % of the "
+            "auto is in no data set behind the better of global and equal by more than 1 % of the "
             "risk or three standard errors.",
             "aim",
             lambda results: all(row["safe"] for row in summaries(results)),
@@ -161,7 +162,7 @@ STUDY = Study(
             lambda results: np.mean([row["percent"] for row in summaries(results)]) <= 0,
         ),
         Finding(
-            "Where the verdict claims more than two standard errors, the test part agrees.",
+            "If the verdict claims more than two standard errors, the test part agrees.",
             "aim",
             lambda results: not any(row["wrong"] for row in summaries(results)),
         ),

@@ -1,9 +1,9 @@
 """Real data sets with candidates trained on different regions or groups of rows.
 
-Each data set is split in three: rows on which the candidates are built, each on its own region;
-the labelled sample, on which weights are learnt; and the test part. Half of a small data set
-builds candidates. Data bundled with scikit-learn are always there; rents and insurance are read
-from the folder LOCALMA_DATA, and a data set whose file is absent says so.
+Each data set has three parts: rows on which the candidates are built, each on its own region; the
+labelled sample, from which weights are learnt; and the test part. In a small data set half of the
+rows build candidates. Data bundled with scikit-learn are always available. Rents and insurance are
+read from the folder LOCALMA_DATA. If a file is missing, its data set reports it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ SOURCES = {
     "insurance/beMTPL97.parquet": "R package CASdatasets, data set beMTPL97",
     "insurance/pg15training.parquet": "R package CASdatasets, data set pg15training",
 }
-"""Where a file of the data folder comes from. (freMTPL2sev holds amounts and no inputs.)"""
+"""Source of each file of the data folder. (freMTPL2sev has amounts but no inputs.)"""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a data set: inputs, targets, and on which rows each candidate may be built.
+    """Rows of a data set: inputs, targets, and the rows on which each candidate is built.
 
     X : (n, p); y : (n,) or (n, K); regions : (n, M); sample_weight : (n,) or None.
     """
@@ -74,8 +74,8 @@ class DataSet:
     Parameters
     ----------
     load : folder -> Table
-    candidate : the unfitted estimator of which one is built per region
-    loss : name of the loss under which weights are learnt and judged
+    candidate : the unfitted estimator; one is fitted per region
+    loss : name of the loss for learning and judging weights
     n_build, n_sample, n_test : sizes of the three parts
     file : path below the data folder, None for data bundled with scikit-learn
     classification : whether targets are labels
@@ -92,24 +92,24 @@ class DataSet:
     classification: bool = False
 
     def missing(self, folder: Path) -> str | None:
-        """Say why this data set cannot be used; None if it can."""
+        """The reason why this data set cannot be used; None if it can."""
         reason = None if self.file is None else absent(folder, self.file)
         return None if reason is None else f"{self.name}: {reason}"
 
     def split(self, folder: Path, rng: np.random.Generator) -> tuple[Part, Part]:
-        """Draw the three parts, build the candidates: the sample and the test part."""
+        """Draw the three parts and build the candidates; return the sample and the test part."""
         _, sample, test = self.split_with_pool(folder, rng)
         return sample, test
 
     def split_with_pool(self, folder: Path, rng: np.random.Generator) -> tuple[Pool, Part, Part]:
-        """The same, with the candidates."""
+        """The same as `split`, with the candidates."""
         table = _loaded(self.load, folder)
         build, sample, test = self._draw(table, rng)
         pool = self._build(table, build, int(rng.integers(2**31)))
         return pool, _ask(pool, table, sample), _ask(pool, table, test)
 
     def _draw(self, table: Table, rng: np.random.Generator) -> list[Rows]:
-        """Rows of the three parts; the shares of the classes are the same in each."""
+        """Rows of the three parts, with the same shares of the classes in each."""
         order = rng.permutation(len(table.y))
         if self.classification:
             order = _classes_spread(table.y, order)
@@ -130,22 +130,22 @@ class DataSet:
 
 
 def data_folder(given: str | os.PathLike[str] | None = None) -> Path:
-    """Give the folder of rents and insurance: as given, or LOCALMA_DATA, or ``../shared/data``."""
+    """Return the data folder: the argument, LOCALMA_DATA, or ``../shared/data``."""
     chosen = given or os.environ.get("LOCALMA_DATA")
     return Path(chosen) if chosen else REPOSITORY.parent / "shared" / "data"
 
 
 def absent(folder: Path, file: str) -> str | None:
-    """Say that a file is not in the data folder, where it comes from, and the way out."""
+    """Message that a file is missing, with its source and what to do; None if it exists."""
     if (folder / file).exists():
         return None
     return (
-        f"{file} ({SOURCES[file]}) is not in the data folder; set LOCALMA_DATA to one that has it"
+        f"{file} ({SOURCES[file]}) is not in the data folder; set LOCALMA_DATA to a folder with it"
     )
 
 
 def _classes_spread(y: NDArray[Any], order: Rows) -> Rows:
-    """Permute rows so that every stretch holds the classes in about their shares of the whole."""
+    """Permute rows so that every stretch has the classes in about the same shares."""
     place = np.empty(len(y))
     for label in np.unique(y):
         mine = np.flatnonzero(y[order] == label)
@@ -165,7 +165,7 @@ def _weight_of(model: Any, table: Table, rows: Rows) -> dict[str, Array]:
 def _ask(pool: Pool, table: Table, rows: Rows) -> Part:
     X = table.X[rows]
     with warnings.catch_warnings():
-        # A candidate that never saw a class is what a region means here.
+        # A region may lack a class, and so may the candidate of that region.
         warnings.simplefilter("ignore")
         P = pool.predict(X)
     weight = None if table.sample_weight is None else table.sample_weight[rows]
@@ -178,7 +178,7 @@ def _loaded(load: Callable[[Path], Table], folder: Path) -> Table:
 
 
 def read_columns(path: Path) -> dict[str, NDArray[Any]]:
-    """Columns of a Parquet file, categories as their labels."""
+    """Columns of a Parquet file, with categories as labels."""
     table = optional("pyarrow.parquet", extra="cli").read_table(path)
     return {name: _plain(table[name]) for name in table.column_names}
 
@@ -190,7 +190,7 @@ def _plain(column: Any) -> NDArray[Any]:
 
 
 def stacked(columns: dict[str, NDArray[Any]], names: Sequence[str]) -> Array:
-    """Numbers of some columns: (n, p)."""
+    """Some columns as numbers: (n, p)."""
     return np.stack([np.asarray(columns[name], dtype=float) for name in names], axis=1)
 
 
@@ -207,7 +207,7 @@ def _groups(labels: NDArray[Any], smallest: int) -> Mask:
 
 
 def _few_of_each_class(y: NDArray[Any], unseen: Sequence[Sequence[int]]) -> Mask:
-    """Regions that hold one in five rows of some classes, and all rows of the others."""
+    """Regions with one in five rows of some classes, and all rows of the others."""
     fifth = np.arange(len(y)) % 5 == 0
     return np.stack([~np.isin(y, labels) | fifth for labels in unseen], axis=1)
 
@@ -281,7 +281,7 @@ def _shanghai_2019(folder: Path) -> Table:
     inputs = ["Area", "rooms", "living_rooms", "Layer_floor", "Is_lift", "Subwayline_Number"]
     inputs += ["Subway_Distance", "Is_bed", "Is_closet", "Is_air", "Is_gas", "lng", "lat"]
     X, y = stacked(columns, inputs), np.log(columns["Price"])
-    inside = (abs(X[:, -2] - 121.45) < 1) & (abs(X[:, -1] - 31.2) < 1)  # the city; others are wrong
+    inside = (abs(X[:, -2] - 121.45) < 1) & (abs(X[:, -1] - 31.2) < 1)  # the city
     return Table(X[inside], y[inside], _groups(columns["Address"][inside], smallest=150))
 
 
@@ -303,7 +303,7 @@ def _belgian_inputs(columns: dict[str, NDArray[Any]]) -> Array:
 def _belgian_claims(folder: Path) -> Table:
     columns = read_columns(folder / "insurance/beMTPL97.parquet")
     X, exposure = _belgian_inputs(columns), columns["expo"]
-    # Flanders and Brussels, the middle, the south: the claims of a policy depend on where it is.
+    # Flanders and Brussels, the middle, the south: claims depend on the location.
     return Table(X, columns["nclaims"] / exposure, _ranges(X[:, 5], 3), exposure)
 
 

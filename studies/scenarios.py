@@ -29,7 +29,7 @@ def candidates(X: Array) -> Array:
 
 
 def s1_coefficients(n_candidates: int) -> Array:
-    """Coefficients of the true logits in S1, the last candidate's zero: (5, M).
+    """Coefficients of the true logits in S1, zero for the last candidate: (5, M).
 
     ``theta_mj = (-1)^(m+j) sqrt(2 m) / j^2``
     """
@@ -39,7 +39,7 @@ def s1_coefficients(n_candidates: int) -> Array:
 
 
 def true_weights(setting: str, X: Array) -> Array | None:
-    """True weights of a setting: (n, 5) -> (n, M), or None where the truth is no average."""
+    """True weights of a setting: (n, 5) -> (n, M), or None if the truth is not an average."""
     if setting == "S1":
         return softmax(X @ s1_coefficients(3))
     if setting == "S1, M=2":
@@ -52,14 +52,14 @@ def true_weights(setting: str, X: Array) -> Array | None:
 
 
 def scenario_2_truth(X: Array) -> Array:
-    """Regression function of scenario 2, which no average of the candidates equals."""
+    """Regression function of scenario 2, which is not an average of the candidates."""
     x1, x2, x3, x4, x5 = X.T
     return 3.0 * x1**2 + 2.0 * np.sin(x2) - 2.0 * x3 + np.cos(x4) + 2.0 * x5**2
 
 
 @dataclass(frozen=True)
 class Points:
-    """Inputs, what the candidates say of them, the truth and the true weights, if there are any.
+    """Inputs, predictions of the candidates, the truth, and the true weights if they exist.
 
     X : (n, 5), P : (n, M), truth : (n,), weights : (n, M) or None.
     """
@@ -70,18 +70,18 @@ class Points:
     weights: Array | None
 
     def mse(self, weights: Array) -> float:
-        """Mean squared error against the truth of the average with some weights (n, M)."""
+        """Mean squared error of the average under weights (n, M), against the truth."""
         return float(np.mean((local_average(weights, self.P) - self.truth) ** 2))
 
     def c1(self, weights: Array) -> float:
-        """Mean L1 distance ``C1(w)`` of some weights (n, M) to the true ones."""
+        """Mean L1 distance ``C1(w)`` between weights (n, M) and the true weights."""
         return float(np.abs(weights - self.weights).sum(axis=1).mean())
 
     def infimum(self) -> float:
-        """Mean squared error below which no weight function goes: that of the best, point by point.
+        """Lowest mean squared error of any weight function.
 
-        An average lies between the smallest and the largest candidate; nearest to the truth is its
-        projection onto that interval.
+        An average lies between the smallest and the largest candidate. The best average is the
+        projection of the truth onto that interval, point by point.
         """
         nearest = np.clip(self.truth, self.P.min(axis=1), self.P.max(axis=1))
         return float(np.mean((nearest - self.truth) ** 2))

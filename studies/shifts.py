@@ -1,8 +1,8 @@
-"""Shifted inputs: train on part of the range, test outside it. Auto beside the global weights.
+"""Shifted inputs: train on part of the range and test outside it, with auto and global weights.
 
-Far from the labelled sample nothing is known about which candidate to trust. The local part must
-fade there: in each shift the mean paired difference of auto to global may be at most 2 % of the
-risk (mean squared error against the truth, over 20 draws).
+Far from the labelled sample it is unknown which candidate to trust. Local weights must fade there.
+In each shift the mean paired difference of auto to global may be at most 2 % of the risk (mean
+squared error against the truth, over 20 draws).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Shift:
 
     inside, outside : (generator, n) -> X (n, 5), inputs of the sample and of the test part
     truth : X -> (n,); candidates : X -> (n, M)
-    must_be_safe : whether the bound of 2 % is asked of it; the others are shown beside
+    must_be_safe : whether the bound of 2 % applies; other shifts are only shown
     """
 
     name: str
@@ -49,7 +49,7 @@ class Shift:
 
 
 def run(keys: Mapping[str, Any], seed: np.random.SeedSequence, methods: Sequence[str]) -> Metrics:
-    """One draw of one shift at one sample size: risks of some methods outside the sample."""
+    """Risks of some methods outside the sample, for one draw of one shift and size."""
     shift, rng = SHIFTS[keys["shift"]], np.random.default_rng(seed)
     gates = {name: name for name in methods}
     return compare(shift, keys["n"], gates, rng, int(seed.generate_state(2)[1]) // 2)
@@ -62,7 +62,7 @@ def compare(
     rng: np.random.Generator,
     random_state: int,
 ) -> Metrics:
-    """Fit each gate on n rows; its "method:risk" outside their range, against the truth."""
+    """Fit each gate on n rows; return "method:risk" outside their range, against the truth."""
     X, X_out = shift.inside(rng, n), shift.outside(rng, N_TEST)
     P, P_out = shift.candidates(X), shift.candidates(X_out)
     y, truth = shift.truth(X) + rng.standard_normal(n), shift.truth(X_out)
@@ -75,7 +75,7 @@ def compare(
 
 
 def _gaussian(keep: Callable[[Array], NDArray[np.bool_]]) -> Draw:
-    """Independent standard Gaussian inputs, those rows alone that are kept."""
+    """Independent standard Gaussian inputs, restricted to the rows that `keep` selects."""
 
     def draw(rng: np.random.Generator, n: int) -> Array:
         X = np.empty((0, 5))
@@ -88,7 +88,7 @@ def _gaussian(keep: Callable[[Array], NDArray[np.bool_]]) -> Draw:
 
 
 def _band(low: float, high: float) -> Draw:
-    """Uniform inputs in [-1, 1], but the first in [low, high]."""
+    """Uniform inputs in [-1, 1], except the first in [low, high]."""
 
     def draw(rng: np.random.Generator, n: int) -> Array:
         X = rng.uniform(-1, 1, (n, 5))
@@ -114,7 +114,7 @@ def _signal(X: Array) -> Array:
 
 
 def _wrong_by(size: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Three candidates that miss the signal by errors of their own, of the sizes given (n, 3)."""
+    """Three candidates with different errors, whose sizes are given (n, 3)."""
 
     def erring(X: Array) -> Array:
         waves = np.stack([np.sin(5 * X[:, j] + 2 * X[:, j + 1] + j) for j in (1, 2, 3)], axis=1)
@@ -124,7 +124,7 @@ def _wrong_by(size: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 
 def _own_third(X: Array) -> Array:
-    """Each candidate errs little in its own third of [-1, 1] on the first input, else much."""
+    """Each candidate has small errors in its own third of [-1, 1] on the first input."""
     centre = np.array([-2 / 3, 0.0, 2 / 3])
     return np.where(np.abs(X[:, :1] - centre) <= 1 / 3, 0.1, 1.0)
 
@@ -143,7 +143,7 @@ def _last_stays_good(X: Array) -> Array:
 
 
 def _corner_reversed(X: Array) -> Array:
-    """On the diagonal the first input tells whom to trust; off it, the opposite holds."""
+    """On the diagonal the first input shows which candidate is good; off it, the opposite holds."""
     left = np.where(X[:, 0] * np.sign(X[:, 0] * X[:, 1]) < 0, 0.1, 1.0)
     return np.stack([left, 1.1 - left, np.ones(len(X))], axis=1)
 
@@ -180,12 +180,12 @@ SHIFTS: dict[str, Shift] = {
         ),
     )
 }  # fmt: skip
-"""Two Gaussian shifts, three that differ only in what holds outside, and two known limits:
-right at the edge, and outside the joint range but within that of each input."""
+"""Two Gaussian shifts, three that differ only outside the sample, and two known limits: right at
+the edge, and outside the joint range but within the range of each input."""
 
 
 def excess(results: Results, name: str, n: int) -> tuple[float, float]:
-    """Auto's mean paired difference to global and its standard error, in parts of the risk."""
+    """Mean paired difference of auto to global and its standard error, relative to the risk."""
     found = difference(results, "risk", "auto", "global", shift=name, n=n)
     return found.mean / found.risk, found.error / found.risk
 

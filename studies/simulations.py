@@ -1,8 +1,9 @@
-"""Tables 1, 2 and 3 and the figure of weight functions: the paper's two scenarios, 500 times each.
+"""Tables 1, 2 and 3 and the weight functions: the paper's two scenarios, 500 replicates each.
 
-Scenario 1 has true weights: S1 local, S2 and S3 constant. In scenario 2 the truth is no average of
-the candidates. "S1, M=2" is ours: S1 with the first two candidates only, where the weights are
-identified (with three candidates and one output, different weights give the same prediction).
+Scenario 1 has true weights: local in S1, constant in S2 and S3. In scenario 2 the truth is not an
+average of the candidates. "S1, M=2" is new: S1 with only the first two candidates, for which the
+weights are identified. With three candidates and one output, different weights give the same
+prediction.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ CEILINGS = {
     "S3": (0.045, 0.015, 0.006, 0.004),
     SCENARIO_2: (5.4, 3.65, 3.3, 3.2),
 }
-"""The most that `gate="auto"` may have as mean MSE, at each of the sizes."""
+"""Largest allowed mean MSE of `gate="auto"`, at each size."""
 
 
 def run(keys: Keys, seed: np.random.SeedSequence, methods: Sequence[str]) -> Metrics:
-    """MSE against the truth, and C1(w) where there are true weights, on 5,000 new points."""
+    """MSE against the truth on 5,000 new points, and C1(w) if there are true weights."""
     for_sample, for_test, for_gates = seed.spawn(3)
     setting, n = str(keys["setting"]), int(keys["n"])
     rng = np.random.default_rng(for_sample)
@@ -55,7 +56,7 @@ def run(keys: Keys, seed: np.random.SeedSequence, methods: Sequence[str]) -> Met
 
 
 def _ratio(results: Results, method: str, setting: str, n: int) -> float:
-    """MSE of a method over that of the better of global and equal weights."""
+    """MSE of a method divided by that of the better of global and equal weights."""
     others = (results.mean(other, "mse", setting=setting, n=n) for other in ("gw", "ewma"))
     return results.mean(method, "mse", setting=setting, n=n) / min(others)
 
@@ -70,7 +71,7 @@ def _excess(results: Results, method: str, setting: str) -> dict[int, float]:
 
 
 def _paper_findings(method: str) -> list[Finding]:
-    """What the paper says of LocalMA, asked of one of our gates."""
+    """The paper's statements about LocalMA, checked for one of our gates."""
     label = LABELS[method]
     constant = ("S2", "S3")
     return [
@@ -87,7 +88,7 @@ def _paper_findings(method: str) -> list[Finding]:
             ),
         ),
         Finding(
-            f"S2, S3: {label} comes nearer to GW with every n",
+            f"S2, S3: {label} gets closer to GW with every n",
             "Section 4.1",
             lambda results: all(
                 decreasing({n: abs(gap) for n, gap in _excess(results, method, s).items()})
@@ -173,7 +174,7 @@ CEILING_AIMS = [
 
 
 def draw_weight_functions(_: Results, folder: Path) -> list[Path]:
-    """Figure 2: weights in S1 along each covariate, the others at zero (n = 900, replicate 0)."""
+    """Figure 2: weights in S1 along each covariate, with the others at zero (n = 900)."""
     for_sample, _, for_gates = STUDY.seed({"setting": "S1", "n": 900}, 0).spawn(3)
     rng = np.random.default_rng(for_sample)
     sample = draw("S1", 900, rng)

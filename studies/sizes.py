@@ -1,7 +1,7 @@
-"""How does `gate="auto"` do as the sample grows? Its error against five known truths.
+"""The error of `gate="auto"` as the sample grows, against five known truths.
 
-Twenty inputs, five candidates. The truth is a local average of the candidates under known weights;
-the error is the mean squared distance between prediction and truth on fresh rows.
+There are twenty inputs and five candidates. The truth is a local average of the candidates under
+known weights. The error is the mean squared distance between prediction and truth on new rows.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def linear(X: Array) -> Array:
 
 
 def nothing(X: Array) -> Array:
-    """The same weights everywhere."""
+    """Logits of constant weights: (n, p) -> (n, M)."""
     return np.tile(_fixed(N_CANDIDATES, seed=2), (len(X), 1))
 
 
 def steps(X: Array) -> Array:
-    """One candidate is right in each of the cells that the signs of two inputs make."""
+    """Logits with one right candidate for each combination of signs of two inputs."""
     cell = (X[:, 0] > 0).astype(int) + 2 * (X[:, 1] > 0)
     return 6.0 * np.eye(N_CANDIDATES)[cell]
 
 
 def waves(n_relevant: int) -> Callable[[Array], Array]:
-    """Waves in the first inputs."""
+    """Logits that are waves in the first inputs."""
 
     def logits(X: Array) -> Array:
         direction = _fixed(n_relevant, N_CANDIDATES, seed=3) / np.sqrt(n_relevant)
@@ -75,7 +75,7 @@ def draw(truth: str, n: int, rng: np.random.Generator) -> tuple[Array, Array, Ar
 def run(
     keys: Mapping[str, Any], seed: np.random.SeedSequence, methods: Sequence[str]
 ) -> dict[str, float]:
-    """Fit on one sample; the squared distance to the truth on fresh rows."""
+    """Fit on one sample; return the mean squared distance to the truth on new rows."""
     rng = np.random.default_rng(seed)
     X, P, mean = draw(keys["truth"], keys["n"], rng)
     y = mean + NOISE * rng.normal(size=len(mean))

@@ -1,8 +1,9 @@
-"""Where replicates are kept: one compact file per study, and a journal while it runs.
+"""Files of replicates: one compact file per study, and a journal while it runs.
 
-The journal grows by one line per replicate, so that a run may be killed at any moment: a line
-torn by it is dropped, whole lines are kept. When a run ends, the journal is folded into the compact
-file, whose bytes depend on the replicates alone, not on the order or the number of runs.
+The journal grows by one line per replicate, so a run can be killed at any time. An incomplete last
+line is dropped, and complete lines are kept. When a run ends, the journal is merged into the
+compact file. The bytes of that file depend only on the replicates, not on the order or the number
+of runs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Replicates = dict[Key, dict[str, float]]
 
 
 class Journal:
-    """The open journal of one run; `record` returns once a line is out of this process."""
+    """The open journal of one run; `record` returns when the system has the line."""
 
     def __init__(self, file: BinaryIO, run: Mapping[str, Any]) -> None:
         self._file, self._start, self._synced = file, time.monotonic(), time.monotonic()
@@ -42,7 +43,7 @@ class Journal:
 
     def _write(self, line: Mapping[str, Any]) -> None:
         self._file.write(json.dumps(line).encode() + b"\n")
-        # What is written survives the end of this process; once a second, also that of the machine.
+        # Lines survive the end of this process. Once a second they also reach the disk.
         if time.monotonic() - self._synced > 1.0:
             os.fsync(self._file.fileno())
             self._synced = time.monotonic()
@@ -58,7 +59,7 @@ class Store:
         self._lock_file = folder / f"{name}.lock"
 
     def load(self) -> Replicates:
-        """Every replicate that is complete, of the compact file and the journal."""
+        """All complete replicates of the compact file and the journal."""
         replicates: Replicates = {}
         lines = read_compact(self.compact_file) if self.compact_file.exists() else []
         for line in [*lines, *self._journal_lines()]:
@@ -67,7 +68,7 @@ class Store:
         return replicates
 
     def runs(self) -> list[dict[str, Any]]:
-        """Runs of the journal: how they were started, what they did, the time it took."""
+        """Runs of the journal: their request, their replicates and their time."""
         runs: list[dict[str, Any]] = []
         for line in self._journal_lines():
             if "run" in line:
@@ -81,21 +82,21 @@ class Store:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other runs of the same study out; ends with this process, however it ends."""
+        """Lock out other runs of the same study until this process ends."""
         self._lock_file.parent.mkdir(parents=True, exist_ok=True)
         with self._lock_file.open("wb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise InvalidInputError(
-                    f"One run of a study at a time: another holds {self._lock_file.name!r}. "
-                    "Wait for it, or give this one another folder with --results."
+                    f"Another run of this study is active: it holds {self._lock_file.name!r}. "
+                    "Wait for it, or use another folder with --results."
                 ) from error
             yield
 
     @contextmanager
     def journal(self, run: Mapping[str, Any]) -> Iterator[Journal]:
-        """Open the journal for a run, after what is torn at its end has been cut off."""
+        """Open the journal for a run, after removing an incomplete last line."""
         with self.journal_file.open("ab", buffering=0) as file:
             whole = self.journal_file.read_bytes().rfind(b"\n") + 1
             file.truncate(whole)
@@ -103,7 +104,7 @@ class Store:
             os.fsync(file.fileno())
 
     def fold(self, replicates: Replicates) -> None:
-        """Write the compact file anew, whole or not at all, and remove the journal."""
+        """Rewrite the compact file, whole or not at all, and remove the journal."""
         write_whole(self.compact_file, pack(replicates))
         self.journal_file.unlink(missing_ok=True)
 
@@ -120,7 +121,7 @@ def read_compact(path: Path) -> list[dict[str, Any]]:
 
 
 def merge_line(replicates: Replicates, line: Mapping[str, Any]) -> None:
-    """Add one line; a metric that is already there stays as it is."""
+    """Add one line; an existing metric is not changed."""
     key = (json.dumps(line["cell"], sort_keys=True), line["replicate"])
     replicates[key] = {**line["metrics"], **replicates.get(key, {})}
 
@@ -136,7 +137,7 @@ def pack(replicates: Replicates) -> bytes:
 
 
 def _position(key: Key) -> tuple[Any, ...]:
-    """Order of a replicate in the file: numbers as numbers, before texts."""
+    """Sort key of a replicate in the file: numbers as numbers, before texts."""
     cell, number = key
     values = [(isinstance(v, str), str(v) if isinstance(v, str) else v) for _, v in _items(cell)]
     return tuple(name for name, _ in _items(cell)), tuple(values), number

@@ -1,4 +1,4 @@
-"""The summary of a study: a record per figure, ours beside the published, and how it was run."""
+"""The summary of a study: one record per figure, with the published figure, and the runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from studies.published import Figure, find, load_published
 from studies.storage import Replicates, Store
 
 MONTE_CARLO_ERRORS = 3.0
-"""Figures agree if they differ by at most so many standard errors, plus rounding."""
+"""Figures agree if they differ by at most this number of standard errors, plus rounding."""
 
 
 def results_of(replicates: Replicates) -> Results:
@@ -86,13 +86,13 @@ def _record(
 
 
 def shows(table: Table, method: str, metric: str, keys: Mapping[str, Any]) -> bool:
-    """Whether a table has a place for a figure."""
+    """Whether a table shows a figure."""
     allowed = all(keys.get(key) in values for key, values in table.where.items())
     return allowed and metric == table.metric and method in table.methods
 
 
 def deviation(values: np.ndarray) -> float:
-    """Standard deviation over replicates, not a rounding error where they are all alike.
+    """Standard deviation over replicates; exactly zero if they are all equal.
 
     >>> deviation(np.full(5, 63.2)), deviation(np.array([1.0, 2.0, 3.0]))
     (0.0, 1.0)
@@ -101,9 +101,9 @@ def deviation(values: np.ndarray) -> float:
 
 
 def agree(figure: Figure, values: np.ndarray) -> bool:
-    """Whether a published mean and ours differ by no more than Monte Carlo error and rounding.
+    """Whether a published mean and ours differ by at most Monte Carlo error and rounding.
 
-    The spread is the larger of the two, since that of a few replicates may be small by chance.
+    The larger of the two spreads counts, because that of a few replicates may be small by chance.
     """
     spread = max(deviation(values), figure.sd or 0.0)
     error = spread * np.sqrt(1.0 / len(values) + 1.0 / figure.replicates)
@@ -112,7 +112,7 @@ def agree(figure: Figure, values: np.ndarray) -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what figures depend on."""
+    """Versions of the packages that figures depend on."""
     found = {"python": platform.python_version()}
     for name in ("localma", "numpy", "scipy", "scikit-learn", "numba", "torch", "transformers"):
         with suppress(PackageNotFoundError):  # the last two are extras
@@ -121,7 +121,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit that is run, with a mark if sources were changed since; None outside of git."""
+    """The current commit, with a mark if sources have changed; None outside of git."""
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         name = subprocess.check_output([*git, "rev-parse", "HEAD"], stderr=subprocess.DEVNULL)
@@ -133,7 +133,7 @@ def commit() -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """What the study runs on."""
+    """The machine that runs the study."""
     return {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()}
 
 
@@ -150,7 +150,7 @@ def write_summary(
     replicates: Replicates,
     more_runs: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write the summary; runs of the journal, and others, join those that it already tells of."""
+    """Write the summary; add runs of the journal, and others, to those that it already lists."""
     results = results_of(replicates)
     runs = {run["started"]: run for run in [*runs_of(store), *store.runs(), *more_runs]}
     summary = {
@@ -179,21 +179,21 @@ def write_summary(
 
 
 def check_materials(study: Study, store: Store) -> dict[str, str]:
-    """Give what figures depend on; refused where what is stored was made of something else."""
+    """Return the materials of a study; refuse if stored replicates have different ones."""
     now = study.materials()
     for run in [*runs_of(store), *store.runs()]:
         before = run.get("materials", now)
         if before != now:
             raise InvalidInputError(
-                f"All replicates of study {study.name!r} must be made of the same: those in "
-                f"{store.compact_file.name} of {before}, these would be of {now}. Give these "
-                "another folder with --results."
+                f"All replicates of study {study.name!r} must have the same materials. Those in "
+                f"{store.compact_file.name} have {before}, the new ones {now}. Use another "
+                "folder with --results."
             )
     return now
 
 
 def runs_of(store: Store) -> list[dict[str, Any]]:
-    """Runs that a summary tells of."""
+    """Runs that a summary lists."""
     if not store.summary_file.exists():
         return []
     return json.loads(store.summary_file.read_text())["runs"]

@@ -1,4 +1,4 @@
-"""Tables in Markdown, published figures beside ours, and their place in the README."""
+"""Tables in Markdown, with published figures next to ours, and their insertion in the README."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from localma.storage.whole_files import write_whole
 from studies import markdown
 from studies.findings import Results
 from studies.harness import Study, Table
-from studies.pairs import beside_best
+from studies.pairs import table_against_best
 from studies.published import find, load_published
 from studies.storage import Store
 from studies.summary import agree, deviation, records, results_of, shows
@@ -21,13 +21,13 @@ DISAGREES = "†"
 
 
 def render(study: Study, results: Results, runs: Sequence[Mapping[str, Any]] = ()) -> str:
-    """All that is to be shown of a study, in Markdown."""
+    """All tables and notes of a study, in Markdown."""
     parts = [render_table(study, table, results) for table in study.tables]
     notes = study.notes(results)
     if notes:
         parts.append("\n".join(f"- {note}" for note in notes))
     if study.comparison is not None:
-        parts.append(beside_best(results, study.comparison))
+        parts.append(table_against_best(results, study.comparison))
     if study.findings:
         parts.append(render_findings(study, results))
     if runs:
@@ -36,7 +36,7 @@ def render(study: Study, results: Results, runs: Sequence[Mapping[str, Any]] = (
 
 
 def render_table(study: Study, table: Table, results: Results) -> str:
-    """One table; means with their standard deviation over replicates. Empty if nothing was run."""
+    """One table of means with standard deviations over replicates. Empty if nothing was run."""
     shown = [
         r for r in records(study, results) if shows(table, r["method"], r["metric"], r["keys"])
     ]
@@ -54,7 +54,7 @@ def render_table(study: Study, table: Table, results: Results) -> str:
 
 
 def _counted(study: Study, shown: Sequence[Mapping[str, Any]]) -> str:
-    """How many replicates there are, of each method where they differ."""
+    """The number of replicates, for each method if they differ."""
     of: dict[str, list[int]] = {}
     for record in shown:
         of.setdefault(record["method"], []).append(record["replicates"])
@@ -74,7 +74,7 @@ def _counted(study: Study, shown: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _place(study: Study, table: Table, keys: Mapping[str, Any]) -> list[Any]:
-    """Where the row of a cell belongs: numbers go by size, names as the study has them."""
+    """Sort key of the row of a cell: numbers by size, names in the order of the study."""
 
     def place(row: str) -> Any:
         names = list(dict.fromkeys(cell.keys.get(row) for cell in study.cells))
@@ -84,7 +84,7 @@ def _place(study: Study, table: Table, keys: Mapping[str, Any]) -> list[Any]:
 
 
 def _columns(study: Study, table: Table, shown: Sequence[Any]) -> list[tuple[str, str]]:
-    """(kind, method) of each column: a published one stands before the first of ours like it."""
+    """(kind, method) of each column; a published method comes before ours of the same name."""
     columns: list[tuple[str, str]] = []
     for method in table.methods:
         name = study.published_as.get(method)
@@ -120,7 +120,7 @@ def _figure(
 
 
 def _key(value: str | int | float) -> str:
-    """Print the value of a key as it is, an integer with commas.
+    """Format the value of a key, an integer with commas.
 
     >>> _key(100000), _key(0.1), _key("S1")
     ('100,000', '0.1', 'S1')
@@ -129,7 +129,7 @@ def _key(value: str | int | float) -> str:
 
 
 def _number(value: Any, digits: int) -> str:
-    """Print a mean with some significant digits.
+    """Format a mean with this number of significant digits.
 
     >>> _number(0.36123, 3), _number(1.2e-7, 3)
     ('0.361', '1.20e-07')
@@ -141,9 +141,9 @@ def _number(value: Any, digits: int) -> str:
 
 
 def render_findings(study: Study, results: Results) -> str:
-    """Statements of the paper and aims of our own, each with the verdict of our results.
+    """Statements of the paper and aims of this software, each with the verdict of our results.
 
-    Those that are made of several panels are in a table of their own, with a column for each.
+    Statements about several panels are in a separate table, with a column per panel.
     """
     body = [
         [finding.words, finding.source, finding.verdict(results)]
@@ -161,14 +161,14 @@ def render_findings(study: Study, results: Results) -> str:
     ]
     parts = []
     if of_panels:
-        parts.append(markdown.table(["finding", "where", *panels], of_panels))
+        parts.append(markdown.table(["finding", "source", *panels], of_panels))
     if body:
-        parts.append(markdown.table(["finding", "where", "ours"], body))
+        parts.append(markdown.table(["finding", "source", "ours"], body))
     return "\n\n".join(parts)
 
 
 def render_runs(runs: Sequence[Mapping[str, Any]]) -> str:
-    """How long each run took."""
+    """The time of each run."""
     body = [
         [
             ", ".join(run["methods"]),
@@ -179,12 +179,12 @@ def render_runs(runs: Sequence[Mapping[str, Any]]) -> str:
         ]
         for run in runs
     ]
-    head = ["methods run", "replicates", "time", "of all workers", "workers"]
+    head = ["methods run", "replicates", "time", "time of all workers", "workers"]
     return markdown.table(head, body)
 
 
 def render_stored(study: Study, store: Store) -> str:
-    """What is stored of a study, in Markdown; empty if nothing is."""
+    """The stored results of a study, in Markdown; empty if there are none."""
     replicates = store.load()
     if not replicates:
         return ""
@@ -193,7 +193,7 @@ def render_stored(study: Study, store: Store) -> str:
 
 
 def insert(text: str, name: str, section: str) -> str:
-    """Put a section between its markers, which must be there.
+    """Put a section between its two markers.
 
     >>> insert("<!-- a: begin -->old<!-- a: end -->", "a", "new").split("\\n\\n")
     ['<!-- a: begin -->', 'new', '<!-- a: end -->']

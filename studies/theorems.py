@@ -1,16 +1,17 @@
-"""What Theorems 1 to 3 promise, seen: risks near their infimum, weights near the true ones.
+"""Theorems 1 to 3 in simulations: risks close to their infimum, weights close to the true ones.
 
-Ratio: in scenario 2, in-sample and out-of-sample risk over the infimum of any weight function
-(the truth projected onto the candidates' range, point by point). A mean over 5,000 points would
-have a standard deviation of 0.15, so numerator and denominator share the same million points.
+Ratio: in scenario 2, in-sample and out-of-sample risk divided by the infimum over all weight
+functions (the truth projected onto the candidates' range, point by point). A mean over 5,000
+points would have a standard deviation of 0.15, so numerator and denominator share the same million
+points.
 
-Weights: in S1 the distance to the true weights; with two candidates they are identified.
+Weights: in S1 the distance to the true weights. With two candidates they are identified.
 
-Many companies: an example of our own in which the infimum of local averaging goes to zero with n
-while that of global averaging stays away from it. The truth is ``10 x^2`` on [0, 1]; each of
-``M = ceil(n^(1/4)) + 1`` companies knows an interval of its own and has the tangent at its middle.
-A global average of lines is a line, which the truth is not. All tangents lie below the truth, so
-locally the nearest one is best, and misses by at most ``10 / (2 M)^2``.
+Many companies: a new example in which the infimum of local averaging goes to zero with n, while
+that of global averaging does not. The truth is ``10 x^2`` on [0, 1]. Each of ``M = ceil(n^(1/4)) +
+1`` companies knows its own interval and has the tangent at its middle. A global average of lines
+is a line, but the truth is not. All tangents lie below the truth, so the nearest one is locally
+the best, with an error of at most ``10 / (2 M)^2``.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ LARGEST_FOR_THEOREM = 10_000
 NOISE = 0.5
 RATIO, WEIGHTS, COMPANIES = "ratio", "weights", "many companies"
 AIMS = {100_000: 1.10, 1_000_000: 1.05}
-"""The most that `gate="auto"` may have as out-of-sample ratio."""
+"""Largest allowed out-of-sample ratio of `gate="auto"`."""
 
 
 def replicates_at(n: int) -> int:
-    """Fewer replicates as n grows: their spread falls, their cost rises."""
+    """Fewer replicates as n grows, because their spread falls and their cost rises."""
     return max(2, min(20, 200_000 // n))
 
 
@@ -60,7 +61,7 @@ def run(keys: Keys, seed: np.random.SeedSequence, methods: Sequence[str]) -> Met
 def fitted_weights(
     method: str, X: Array, P: Array, y: Array, seed: np.random.SeedSequence
 ) -> Weigh:
-    """Fit a method; "theorem" is a network of the depth and width that the theorems ask for."""
+    """Fit a method; "theorem" is a network with the depth and width of the theorems."""
     gate: Any = method
     if method == "theorem":
         gate = MLPGate(theorem_architecture(len(X), X.shape[1]), shrinkage=0.0, start="random")
@@ -75,7 +76,7 @@ def new_points(setting: str, seed: np.random.SeedSequence) -> Iterator[Points]:
 
 
 def run_ratio(keys: Keys, seed: np.random.SeedSequence, methods: Sequence[str]) -> Metrics:
-    """Theorems 1 and 2: risks over their infima, the infima being the same for all methods."""
+    """Theorems 1 and 2: risks divided by their infima, which all methods share."""
     for_sample, for_test, for_gates = seed.spawn(3)
     rng, n = np.random.default_rng(for_sample), int(keys["n"])
     sample = draw("scenario 2", n, rng)
@@ -116,12 +117,12 @@ def run_weights(keys: Keys, seed: np.random.SeedSequence, methods: Sequence[str]
 
 
 def companies_of(n: int) -> int:
-    """Companies at a sample size: their number grows, as the paper lets it."""
+    """Number of companies at a sample size. It grows, as the paper allows."""
     return math.ceil(n**0.25) + 1
 
 
 def company_lines(x: Array, n_companies: int) -> Array:
-    """What each company says: the tangent of ``10 x^2`` at the middle of its interval, (n, M)."""
+    """Predictions of each company: the tangent of ``10 x^2`` at its middle, (n, M)."""
     middle = (np.arange(n_companies) + 0.5) / n_companies
     return 10.0 * middle * (2.0 * x[:, np.newaxis] - middle)
 
@@ -133,9 +134,9 @@ def draw_companies(n: int, n_companies: int, rng: np.random.Generator) -> Points
 
 
 def run_companies(keys: Keys, seed: np.random.SeedSequence, methods: Sequence[str]) -> Metrics:
-    """Infima of local and global averaging as the number of companies grows, and what is attained.
+    """Infima of local and global averaging as the number of companies grows, and the risks.
 
-    The method "infimum" has both infima, of all weight functions and of all constant weights.
+    The method "infimum" has both infima, over all weight functions and over constant weights.
     """
     for_sample, for_test, for_gates = seed.spawn(3)
     rng, n = np.random.default_rng(for_sample), int(keys["n"])
@@ -155,7 +156,7 @@ def run_companies(keys: Keys, seed: np.random.SeedSequence, methods: Sequence[st
 
 
 def best_constant(points: Points) -> float:
-    """Smallest mean squared error against the truth of any constant weights."""
+    """Smallest mean squared error of any constant weights, against the truth."""
     P, truth = points.P[:, :, np.newaxis], points.truth[:, np.newaxis]
     gate = GlobalGate().fit(Labelled.of(points.X, P, truth, loss=squared_error()))
     return float(
@@ -164,7 +165,7 @@ def best_constant(points: Points) -> float:
 
 
 def notes(results: Results) -> list[str]:
-    """Log-log slopes over n, of what has been run."""
+    """Log-log slopes over n, for the cells that have been run."""
     asked = {
         **{
             f"{kind} ratio minus one, LocalMA (auto)": lambda kind=kind: _excess(results, kind)
@@ -255,7 +256,7 @@ def _approaches_zero(results: Results) -> bool:
 FINDINGS = (
     *(
         Finding(
-            f"The {kind} ratio of LocalMA (auto) to the infimum comes nearer to one with n",
+            f"The {kind} ratio of LocalMA (auto) to the infimum gets closer to one with n",
             f"Theorem {theorem}",
             lambda results, kind=kind: log_log_slope(_excess(results, kind)) < -0.1,
         )
@@ -263,7 +264,7 @@ FINDINGS = (
     ),
     *(
         Finding(
-            f"{setting}: the weights of LocalMA (auto) come nearer to the true ones with n",
+            f"{setting}: the weights of LocalMA (auto) get closer to the true ones with n",
             "Theorem 3",
             lambda results, setting=setting: decreasing(
                 results.series("auto", "weight distance", "n", part=WEIGHTS, setting=setting)
@@ -297,13 +298,13 @@ FINDINGS = (
 
 STUDY = Study(
     name="theorems",
-    title="Theorems 1 to 3, seen",
+    title="Theorems 1 to 3 in simulations",
     cells=cells(),
     run=run,
     tables=(
         *(
             Table(
-                f"Scenario 2: {kind} risk over its infimum",
+                f"Scenario 2: {kind} risk divided by its infimum",
                 f"{kind} ratio",
                 ("n",),
                 ("auto", "theorem"),
@@ -321,7 +322,7 @@ STUDY = Study(
             )
             for metric, title in {
                 "weight distance": "Mean L2 distance of the weights to the true ones",
-                "mse": "MSE, where true weights exist",
+                "mse": "MSE in settings with true weights",
             }.items()
         ),
         Table("Many companies: MSE", "mse", ("n",), ("auto", "gw"), {"part": (COMPANIES,)}),

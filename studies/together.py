@@ -1,9 +1,9 @@
-"""What this software is worth over all studies on real data: paired differences over their cells.
+"""Paired differences of this software to other methods, over all studies on real data.
 
-A difference counts in parts of the other's risk, which for a classification is its error rate, so
-that cells of any study can be averaged. A study with more cells counts for more, and below the
-studies stands the mean over all cells. Standard errors take cells for independent draws of the
-sample, and leave out what they share: candidates, and of CIFAR-10 the test images.
+A difference is divided by the risk of the other method, so that cells of all studies can be
+averaged. For classification the risk is the error rate. A study with more cells has more weight.
+The last row is the mean over all cells. Standard errors treat cells as independent draws of the
+sample. They do not include what cells share: candidates, and the test images of CIFAR-10.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BEST = "best other"
 
 
 def render_together(found: Sequence[tuple[Study, Results]]) -> str:
-    """Table of the studies that compare; then how often constant weights are clearly ahead."""
+    """Table of the studies with a comparison, and how often constant weights are clearly ahead."""
     compared = [(study, results) for study, results in found if study.comparison is not None]
     parts = []
     for words, role in (("LocalMA (auto)", "auto"), ("LocalMA (auto) + own model", "own")):
@@ -35,9 +35,9 @@ def render_together(found: Sequence[tuple[Study, Results]]) -> str:
 
 
 def differences_of(study: Study, results: Results, role: str) -> dict[str, list[Difference]]:
-    """Differences of a method to the best other, and to some, in each cell that has them.
+    """Differences of a method to the best other and to fixed others, in each cell.
 
-    role : "auto", or "own" for that with a model of one's own among its candidates.
+    role : "auto", or "own" for auto with a model of the sample as candidate.
     """
     comparison = study.comparison
     assert comparison is not None

@@ -1,45 +1,45 @@
-"""Section 5.2: toxic texts, a candidate per language, and two languages that have none.
+"""Section 5.2: toxic texts, with candidates for four languages and a target in two others.
 
-The protocol is the paper's in the design "paper". A small BERT is fine-tuned on all texts of each
-of four languages: the candidates. Texts in two minority languages are the target; a share rho of
-them tests, the rest learns weights. rho = .1, ..., .9.
+In the design "paper" the protocol is that of the paper. A small BERT is fine-tuned on all texts of
+each of four languages: the candidates. Texts in two minority languages are the target. A share rho
+of them is used for testing, and the rest to learn weights, for rho = .1, ..., .9.
 
-What differs from the paper, and why:
+Differences from the paper, with reasons:
 
 - The texts are the 2024 edition of the paper's data, which has neither French nor Hebrew. The
-  candidates' languages are English, Chinese, Ukrainian, and Russian for the paper's French: a
-  French collection could be had (MLMA), but its labels are of hate speech, and Russian has the
-  labels of the other three. The minority languages are Hindi (of the same edition, 5,000 texts
-  for the paper's 4,363) and Hebrew from OLaH, another collection with labels of its own (5,216
-  texts for the paper's 2,011; 40 % toxic, where all others have 50 %). Texts that occur twice are
-  dropped.
-- TinyBERT is not to be had here; all-MiniLM-L6-v2, of its kind, stands in for it: six layers of
-  384 units. It was made for English: 64 % of Chinese word pieces are unknown to it. Candidates
-  are trained for at most two epochs on the first 64 word pieces; the fine-tuned gate and the
-  fine-tuned DirectModel likewise, or for more epochs where a sample is so small that they would
-  see fewer texts than a candidate did. The paper does not say how it trains.
-- "LocalMA, fine-tuned" is the gate of the paper, `TextGate`, with few replicates at three values
-  of rho, since one takes up to half an hour. "LocalMA, frozen" is `MLPGate` on the encoder's mean
-  word vectors as they are, with 50 replicates; "auto" is `gate="auto"` on the same. DirectModel is
-  a fine-tuned encoder, or a logistic regression on the frozen features.
+  candidates' languages are English, Chinese, Ukrainian, and Russian instead of the paper's French.
+  A French collection is available (MLMA), but it is labelled for hate speech, while Russian has
+  the same labels as the other three.
+- The minority languages are Hindi (from the same edition, 5,000 texts; the paper: 4,363) and
+  Hebrew from OLaH, another collection with different labels (5,216 texts; the paper: 2,011). 40 %
+  of its texts are toxic, and 50 % in all other languages. Duplicate texts are dropped.
+- TinyBERT was not available. all-MiniLM-L6-v2, a similar model, replaces it: six layers of 384
+  units. It was made for English: 64 % of Chinese word pieces are unknown to it.
+- Candidates are trained for at most two epochs on the first 64 word pieces. The fine-tuned gate
+  and the fine-tuned DirectModel are trained in the same way. In a small sample they have more
+  epochs, so that they see as many texts as a candidate did. The paper does not state its training.
+- "LocalMA, fine-tuned" is the gate of the paper, `TextGate`. It has few replicates, at three
+  values of rho, because one takes up to half an hour. "LocalMA, frozen" is `MLPGate` on the mean
+  word vectors of the unchanged encoder, with 50 replicates. "auto" is `gate="auto"` on the same
+  inputs. DirectModel is a fine-tuned encoder, or a logistic regression on the frozen features.
 
-English candidates know nothing of Hindi. So a gate that learns from Hindi texts may use them as
-labels between which to choose, and be a classifier in disguise. Every table therefore has two
-constant candidates, sure of one class each, under the same gate as a control. With the fine-tuned
-gate that control *is* the fine-tuned DirectModel: the same network, the same loss.
+English candidates know nothing about Hindi. So a gate that learns from Hindi texts may classify by
+itself, by choosing between candidates as if they were labels. Every table therefore has a control:
+two constant candidates, each with probability one for its class, under the same gate. With the
+fine-tuned gate this control *is* the fine-tuned DirectModel: the same network with the same loss.
 
-In the design "pooled" locality has something to learn: candidates are English, Spanish, German and
-Russian, trained on 60 % of their texts; the target pools the other 40 % with Hindi and Hebrew.
-"Language alone" is a gate that is told the language and sees nothing of the text.
+In the design "pooled" there is something local to learn. Candidates are English, Spanish, German
+and Russian, trained on 60 % of their texts. The target pools the other 40 % with Hindi and Hebrew.
+"Language alone" is a gate that gets the language and nothing else about the text.
 
-BestPTM is the best candidate on the test part, as in the paper: it has seen the answers.
+BestPTM is the best candidate on the test part, as in the paper, chosen with its labels.
 
-The shrinkage of the frozen gate and the logistic regression's C were first compared on 2,000 Hindi
-and Hebrew texts that are also tested on. On Amharic and Arabic texts, which play no other part,
-they are within a standard error or a point of the best of four and of six.
+The shrinkage of the frozen gate and the C of the logistic regression were first compared on 2,000
+Hindi and Hebrew texts that are also used for testing. On Amharic and Arabic texts, which are not
+used elsewhere, they are within a standard error or a point of the best of four and of six values.
 
-In a cell with the key `size` = small there are at most 150 texts of each language, and one epoch:
-the miniature that ``--quick`` runs.
+A cell with the key `size` = small has at most 150 texts of each language, and one epoch.
+``--quick`` runs this miniature.
 """
 
 from __future__ import annotations
@@ -105,15 +105,15 @@ LABELS = {
     "frozen_classes": "two constant candidates (DirectModel, same network)",
     "frozen_shuffled": "shuffled candidates",
     "language": "language alone",
-    "any": "some candidate is right",
-    "none_right": "two constant candidates, where no candidate is right",
+    "any": "at least one candidate is right",
+    "none_right": "two constant candidates, on texts with no right candidate",
 }
 
 
 def run(keys: Keys, seed: np.random.SeedSequence, methods: Sequence[str]) -> Metrics:
-    """Accuracy on the test part; in the pooled design, also of the two kinds of languages.
+    """Accuracy on the test part; in the pooled design, also for the two kinds of languages.
 
-    Without rho all texts of the target test.
+    Without rho all texts of the target are used for testing.
     """
     size = SIZES[str(keys.get("size", "full"))]
     target = target_of(str(keys["design"]), size)
@@ -149,12 +149,12 @@ def _accuracies(method: str, trial: Trial, target: Target, said: Array) -> Metri
 
 
 def frozen_gate() -> MLPGate:
-    """Make the gate on frozen features, not fitted; over mini-batches whatever the sample."""
+    """Build the unfitted gate on frozen features, with mini-batches for every sample size."""
     return MLPGate((32,), batch_size=384, shrinkage=0.01)
 
 
 def own_model() -> Pipeline:
-    """Make the model of one's own, and DirectModel on frozen features, not fitted."""
+    """Build the unfitted own model, which is also DirectModel on frozen features."""
     return make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=1000, tol=1e-3))
 
 
@@ -167,7 +167,7 @@ def _direct(trial: Trial, target: Target, size: Size) -> Array:
 
 
 def _tuned(name: str, trial: Trial, target: Target, size: Size) -> Array:
-    """By the fine-tuned gate; name : tells its checkpoints from those of its control."""
+    """Predictions of the fine-tuned gate; name : distinguishes its checkpoints."""
     with checkpoints(f"toxicity/checkpoints/{name}-{trial.seed}") as folder:
         texts = replace(trial, inputs=list(target.texts))
         return gated(texts, text_gate(size.tuning_on(len(trial.sample)), folder))
@@ -175,8 +175,8 @@ def _tuned(name: str, trial: Trial, target: Target, size: Size) -> Array:
 
 def _by_language(trial: Trial, target: Target, size: Size) -> Array:
     known = np.unique(target.languages)
-    told = (target.languages[:, np.newaxis] == known).astype(np.float64)
-    return gated(replace(trial, inputs=told), MLPGate((), batch_size=384))
+    language = (target.languages[:, np.newaxis] == known).astype(np.float64)
+    return gated(replace(trial, inputs=language), MLPGate((), batch_size=384))
 
 
 WAYS: dict[str, Callable[[Trial, Target, Size], Array]] = {
@@ -192,7 +192,7 @@ WAYS: dict[str, Callable[[Trial, Target, Size], Array]] = {
     "frozen_shuffled": lambda trial, *_: gated(on_shuffled(trial), frozen_gate()),
     "language": _by_language,
 }
-"""What each method says of the test part: (n_test, 2)."""
+"""Predictions of each method for the test part: (n_test, 2)."""
 
 COUNTED: dict[str, Callable[[Trial], float]] = {
     "best_test": best_candidate,
@@ -201,17 +201,17 @@ COUNTED: dict[str, Callable[[Trial], float]] = {
         trial, gated(on_classes(trial), frozen_gate())
     ),
 }
-"""Accuracies of what has seen the answers."""
+"""Accuracies that are computed with the test labels."""
 
 
 # --- findings ------------------------------------------------------------------------------------
 
 HARDLY = 1.5
-"""Points within which an accuracy hardly changes: a tenth of the target tests at rho = .1."""
+"""In points. A smaller change counts as none: at rho = .1 the test part is small."""
 
 PAPER, POOLED = {"design": "paper"}, {"design": "pooled"}
 AT = {"frozen": RHOS, "direct": RHOS}
-"""Method -> where its findings need it to have run; others at few rho."""
+"""Method -> values of rho that its findings need; other methods need a few."""
 DIRECT = (
     ("tuned", "direct_tuned"),
     ("frozen", "direct"),
@@ -219,29 +219,29 @@ DIRECT = (
     ("auto", "direct"),
     ("auto_own", "direct"),
 )
-"""LocalMA, and the DirectModel beside which it is put, with GW, EWMA and BestPTM."""
+"""LocalMA -> the DirectModel that it is compared with, in addition to GW, EWMA and BestPTM."""
 
 
 def _words_at(method: str) -> str:
-    return "rho" if AT.get(method) == RHOS else "of " + ", ".join(map(str, FEW))
+    return "all rho" if AT.get(method) == RHOS else "rho = " + ", ".join(map(str, FEW))
 
 
 def _falls(results: Results, method: str) -> bool:
-    """Whether accuracy goes down with rho, but for steps up of less than half a point."""
+    """Whether accuracy falls with rho, except for steps up of less than half a point."""
     series = results.series(method, "accuracy", "rho", at=AT.get(method, FEW), **PAPER)
     means = list(series.values())
     return bool(means[-1] < means[0] and np.diff(means).max() < 0.5)
 
 
 def _is_highest_in_most(results: Results, method: str, direct: str) -> bool:
-    """Whether a method leads all others, in the same replicates, at more than half of rho."""
+    """Whether a method is ahead of all others at more than half of the values of rho."""
     against = [
         differences(results, "accuracy", method, other, "rho", **PAPER)
         for other in ("gw", "ewma", "best_test", direct)
     ]
     shared = set.intersection(*map(set, against))
     if not shared.issuperset(AT.get(method, FEW)):
-        raise NotRunError(f"{method} and all others have not been run at every rho.")
+        raise NotRunError(f"{method} and the others have not been run at every rho.")
     return float(np.mean([all(found[rho].mean < 0 for found in against) for rho in shared])) > 0.5
 
 
@@ -257,7 +257,7 @@ def _in_both_designs(results: Results, method: str, others: Sequence[str]) -> li
 PAPER_FINDINGS = (
     *(
         Finding(
-            f"{LABELS[method]} is less accurate the larger rho (no step up of half a point)",
+            f"The accuracy of {LABELS[method]} falls with rho (no step up of half a point)",
             "Section 5.2 (1)",
             lambda results, method=method: _falls(results, method),
         )
@@ -273,8 +273,8 @@ PAPER_FINDINGS = (
     ),
     *(
         Finding(
-            f"{LABELS[method]} is the most accurate in the mean at most {_words_at(method)}, "
-            f"beside GW, EWMA, BestPTM and {LABELS[direct]}",
+            f"{LABELS[method]} is on average more accurate than GW, EWMA, BestPTM and "
+            f"{LABELS[direct]} at more than half of {_words_at(method)}",
             "Section 5.2 (4)",
             lambda results, pair=(method, direct): _is_highest_in_most(results, *pair),
         )
@@ -331,7 +331,7 @@ AIMS = (
 
 
 NOTE = (
-    "Accuracy in per cent; rho is the share of the target that tests. The fine-tuned gate over two "
+    "Accuracy in per cent; rho is the share of the test part. The fine-tuned gate over two "
     "constant candidates is DirectModel, fine-tuned."
 )
 JUDGED = ("auto", "auto_own")
@@ -370,7 +370,7 @@ COMPARISON = Comparison(
     "rho",
     {design: {"design": design} for design in DESIGNS},
 )
-"""`auto` beside the best other method in every cell."""
+"""`auto` compared with the best other method in every cell."""
 CHEAP = ("frozen", "gw", "ewma", "direct", "best_test", "frozen_classes")
 
 
@@ -381,14 +381,14 @@ def _table(title: str, methods: tuple[str, ...], metric: str = "accuracy", **whe
 
 STUDY = Study(
     name="toxicity",
-    title="Toxic texts: a candidate per language, and two languages without",
+    title="Toxic texts: a candidate per language, and two languages without a candidate",
     cells=(
         *grid(CHEAP, 50, slow=True, design=tuple(DESIGNS), rho=RHOS),
         *grid(("any",), 1, slow=True, design=tuple(DESIGNS)),
         *grid(("auto", "auto_own"), 5, slow=True, design=tuple(DESIGNS), rho=FEW),
         *grid(("frozen_shuffled", "language"), 10, slow=True, design=tuple(DESIGNS), rho=FEW),
         *grid(("none_right",), 10, slow=True, design=("paper",), rho=FEW),
-        # One task each: a fine-tuning that is killed costs no other.
+        # One task each, so that a killed fine-tuning does not affect the others.
         *grid(("tuned",), 3, slow=True, design=("paper",), rho=FEW),
         *grid(("direct_tuned",), 3, slow=True, design=("paper",), rho=FEW),
         *grid(("tuned",), 1, slow=True, design=("pooled",), rho=(0.5, 0.9)),
@@ -428,7 +428,7 @@ STUDY = Study(
             design="paper",
         ),
         Table(
-            "The most that any weights could reach (%): on other texts all candidates are wrong",
+            "The highest accuracy (%) of any weights: on other texts all candidates are wrong",
             "accuracy",
             ("design",),
             ("any",),

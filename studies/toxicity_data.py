@@ -1,16 +1,16 @@
 """Toxic texts in many languages: tables, fine-tuned candidates, and features of a frozen encoder.
 
-Texts come from the folder of real data, or from their public source on the Hugging Face hub. What
-is computed from them is kept in the cache of `studies.kept`: probabilities by each fine-tuned
-candidate, under all the settings of its training, and features five hundred texts at a time. A
-training that is killed goes on from its last epoch.
+Texts come from the folder of real data, or from their public source on the Hugging Face hub.
+Computed arrays are stored in the cache of `studies.kept`: probabilities by each fine-tuned
+candidate, with all settings of its training, and features five hundred texts at a time. A training
+that was killed continues from its last epoch.
 
-A text that occurs twice in a language (German and English hold most of them) is dropped before
-anything is split; case and spaces play no part in that.
+Duplicate texts of a language are dropped before anything is split (German and English have most of
+them). Case and spaces are ignored when texts are compared.
 
-A candidate is fine-tuned by the parts that gates are made of: `TextGate` over two candidates that
-are sure of one class each *is* a classifier, ``p(x) = softmax(log share + d(x))``, with d the
-encoder and a linear layer.
+A candidate is fine-tuned with the classes of the gates. `TextGate` over two constant candidates,
+one per class, *is* a classifier, ``p(x) = softmax(log share + d(x))``, where d is the encoder and
+a linear layer.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ PUBLIC_SOURCE = "textdetox/multilingual_toxicity_dataset"
 PAPER_ENCODER = "huawei-noah/TinyBERT_General_4L_312D"
 MINORITY = ("hi", "he")
 LANGUAGE_ROWS = 5000
-"""Texts of most languages, before duplicates are dropped."""
+"""Number of texts in most languages, before duplicates are dropped."""
 CHUNK = 500
 FROZEN_LENGTH = 128
-"""Word pieces of a text that a frozen encoder reads."""
+"""Number of word pieces of a text that a frozen encoder reads."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """How an encoder is fine-tuned, as in `TextGate`."""
+    """Settings of fine-tuning, as in `TextGate`."""
 
     max_length: int = 64
     n_epochs: int = 2
@@ -58,13 +58,13 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Size:
-    """How much is used: rows of each language, at most; and the training of candidates."""
+    """Maximum number of rows per language, and the training of candidates."""
 
     rows: int | None = None
     tuning: Tuning = Tuning()
 
     def tuning_on(self, n: int) -> Tuning:
-        """Training on n texts: as many epochs as candidates have, or more, to see as many texts.
+        """Training on n texts, with at least the epochs and the texts of a candidate.
 
         >>> [Size().tuning_on(n).n_epochs for n in (9000, 5000, 1000)]
         [2, 2, 10]
@@ -75,7 +75,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Design:
-    """Which languages have a candidate, and which share of their rows is part of the target."""
+    """The languages with a candidate, and the share of their rows in the target."""
 
     companies: tuple[str, ...]
     held_out: float
@@ -89,19 +89,19 @@ DESIGNS = {
 
 @dataclass(frozen=True)
 class Corpus:
-    """Texts of one language, and whether each is toxic: n texts, (n,) of 0 and 1."""
+    """Texts of one language, and whether each is toxic: n texts, (n,) 0 or 1."""
 
     texts: tuple[str, ...]
     toxic: NDArray[np.intp]
 
     def part(self, rows: Rows) -> Corpus:
-        """Some of the texts."""
+        """Select some of the texts."""
         return Corpus(tuple(self.texts[row] for row in rows), self.toxic[rows])
 
 
 @dataclass(frozen=True)
 class Target:
-    """What weights are learnt on and judged by.
+    """The data from which weights are learnt and judged.
 
     texts : N texts; toxic : (N,); languages : (N,) codes; P : (N, M, 2) probabilities that a text
     is not, and is, toxic; features : (N, d) of the frozen encoder.
@@ -119,7 +119,7 @@ class Target:
 
 @cache
 def read_language(code: str, rows: int | None = None) -> Corpus:
-    """Texts of a language without duplicates, in a random order that is always the same."""
+    """Texts of a language without duplicates, in a fixed random order."""
     texts, toxic = _read(code)
     first = first_of_each(texts)
     order = np.random.default_rng(0).permutation(first)[:rows]
@@ -127,7 +127,7 @@ def read_language(code: str, rows: int | None = None) -> Corpus:
 
 
 def first_of_each(texts: list[str]) -> Rows:
-    """Rows of the texts that no earlier one equals, but for case and spaces.
+    """Rows of the texts that do not repeat an earlier one, ignoring case and spaces.
 
     >>> first_of_each(["Good day", "bad day", "good  day "]).tolist()
     [0, 1]
@@ -153,11 +153,11 @@ def _from_hub(code: str) -> tuple[list[str], NDArray[Any]]:
     datasets = optional("datasets", extra="text")
     try:
         found = datasets.load_dataset(PUBLIC_SOURCE, split=code)
-    except Exception as error:  # the hub's client raises whatever it meets, by any name
+    except Exception as error:  # the client of the hub raises errors of many classes
         raise InvalidInputError(
             f"Texts in {code!r} must be in the folder 'toxicity' of the real data, which "
             f"LOCALMA_DATA names, or on the hub as {PUBLIC_SOURCE!r}, which did not answer "
-            f"({type(error).__name__}). Set LOCALMA_DATA to a folder that has them."
+            f"({type(error).__name__}). Set LOCALMA_DATA to a folder with them."
         ) from error
     return list(found["text"]), np.asarray(found["toxic"])
 
@@ -166,13 +166,13 @@ def _from_hub(code: str) -> tuple[list[str], NDArray[Any]]:
 
 
 def encoder() -> str:
-    """Folder of the encoder in the real data; where there is none, the name of the paper's."""
+    """Folder of the encoder in the real data, or the name of the paper's encoder."""
     folder = data_folder() / "text_encoder"
     return str(folder) if folder.exists() else PAPER_ENCODER
 
 
 def text_gate(tuning: Tuning, checkpoint: Path) -> TextGate:
-    """Make the fine-tuned gate, not trained."""
+    """Build the untrained gate that is fine-tuned."""
     return TextGate(
         encoder(),
         **asdict(tuning),
@@ -184,14 +184,14 @@ def text_gate(tuning: Tuning, checkpoint: Path) -> TextGate:
 
 
 def sure_of_each_class(n: int) -> NDArray[np.float64]:
-    """Two candidates that are sure of one class each: (n, 2, 2)."""
+    """Two constant candidates, one per class, with probability one: (n, 2, 2)."""
     return np.tile(np.eye(2), (n, 1, 1))
 
 
 def candidate_probabilities(
     language: str, training: Corpus, target: tuple[str, ...], tuning: Tuning
 ) -> NDArray[np.float64]:
-    """What a candidate fine-tuned on one language says of the target: (n, 2)."""
+    """Probabilities of the target by a candidate fine-tuned on one language: (n, 2)."""
     kept = Kept(
         f"toxicity/candidate-{language}",
         {
@@ -213,7 +213,7 @@ def candidate_probabilities(
 
 
 def frozen_features(texts: tuple[str, ...]) -> Float32:
-    """Means of the word vectors of the encoder as it is: (n, d)."""
+    """Means of the word vectors of the unchanged encoder: (n, d)."""
     settings = {"encoder": encoder_content(), "max_length": FROZEN_LENGTH}
     kept = Kept("toxicity/features", settings | {"texts": digest_of(list(texts))})
     return np.concatenate(
@@ -237,7 +237,7 @@ def _encode(texts: tuple[str, ...]) -> Float32:
 
 
 def encoder_content() -> str:
-    """Digest of the encoder, or its name where it comes from the hub."""
+    """Digest of the encoder, or its name if it comes from the hub."""
     path = Path(encoder())
     return fingerprint(path) if path.is_dir() else encoder()
 
@@ -254,21 +254,21 @@ def parts_of(design: Design, language: str, rows: int | None) -> tuple[Corpus, C
 
 
 def pools_of(design: Design, size: Size) -> dict[str, Corpus]:
-    """The target by language: what candidates of a language have not seen, and minorities."""
+    """The target by language: held-out texts of the candidates' languages, and minorities."""
     held_out = {code: parts_of(design, code, size.rows)[1] for code in design.companies}
     minorities = {code: read_language(code, size.rows) for code in MINORITY}
     return {code: pool for code, pool in (held_out | minorities).items() if pool.texts}
 
 
 def said_by(design: Design, code: str, size: Size, target: tuple[str, ...]) -> NDArray[np.float64]:
-    """What the candidate of a language says of the target: (N, 2)."""
+    """Probabilities of the target by the candidate of a language: (N, 2)."""
     training = parts_of(design, code, size.rows)[0]
     return candidate_probabilities(code, training, target, size.tuning)
 
 
 @cache
 def target_of(design_name: str, size: Size) -> Target:
-    """Everything that the replicates of a design share; computed first where it is not kept."""
+    """Data that the replicates of a design share; computed first if not stored."""
     design = DESIGNS[design_name]
     pools = pools_of(design, size)
     texts = _texts_of(pools)
@@ -286,7 +286,7 @@ def _texts_of(pools: dict[str, Corpus]) -> tuple[str, ...]:
 
 
 def prepare(size: Size) -> Iterator[str]:
-    """Compute what replicates need, and say after each part how long it took."""
+    """Compute the data that replicates need, and report the time after each part."""
     for name, design in DESIGNS.items():
         pools = pools_of(design, size)
         texts = _texts_of(pools)
@@ -295,6 +295,6 @@ def prepare(size: Size) -> Iterator[str]:
         start = time.monotonic()
         for code in design.companies:
             said_by(design, code, size, texts)
-            yield f"{name}: candidate {code}, {time.monotonic() - start:.0f} s gone"
+            yield f"{name}: candidate {code}, {time.monotonic() - start:.0f} s elapsed"
         frozen_features(texts)
-        yield f"{name}: features of {len(texts)} texts, {time.monotonic() - start:.0f} s gone"
+        yield f"{name}: features of {len(texts)} texts, {time.monotonic() - start:.0f} s"

@@ -1,6 +1,6 @@
-"""Worker processes: replicates are asked for and answered as JSON lines over pipes.
+"""Worker processes, which receive replicates and answer as JSON lines over pipes.
 
-A worker ends when its input does, so none outlives a run that is killed.
+A worker ends when its input ends, so no worker outlives a run that is killed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from localma.errors import LocalMAError
 from studies.harness import Keys, Metrics, load_study
 
 _THREAD_VARIABLES = (
-    "LOKY_MAX_CPU_COUNT",  # what joblib, and so each gate, takes for the number of cores
+    "LOKY_MAX_CPU_COUNT",  # the number of cores for joblib, and so for each gate
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -34,7 +34,7 @@ _THREAD_VARIABLES = (
 
 
 class WorkerError(LocalMAError, RuntimeError):
-    """A replicate failed; what is complete is kept, and the next run starts from there."""
+    """A replicate failed. Complete replicates are stored, and the next run continues."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a task, and the seconds it took."""
+    """The result of a task, and its time in seconds."""
 
     task: Task
     metrics: Metrics
@@ -68,28 +68,28 @@ class Worker:
             env=environment,
             cwd=Path(__file__).parents[1],
             text=True,
-            start_new_session=True,  # an interrupt is for the run; its workers finish their task
+            start_new_session=True,  # an interrupt stops only the run; workers finish their task
         )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(BrokenPipeError):  # of a worker that ended before
+        with suppress(BrokenPipeError):  # the worker has already ended
             self._process.stdin.close()  # type: ignore[union-attr]
         self._process.wait()
         self._process.stdout.close()  # type: ignore[union-attr]
 
     def compute(self, task: Task) -> Done:
-        """Ask for one task and wait for its answer."""
+        """Send one task and wait for its result."""
         try:
             print(json.dumps(asdict(task)), file=self._process.stdin, flush=True)
             answer: dict[str, Any] = json.loads(self._process.stdout.readline())  # type: ignore[union-attr]
         except (BrokenPipeError, json.JSONDecodeError) as error:
             raise WorkerError(
-                f"A worker must answer, but the one that computed {task} ended with status "
-                f"{self._process.wait()}. Its last words are above; -9 is a kill by the system, "
-                "usually for want of memory: run again with --workers 1."
+                f"The worker that computed {task} ended with status {self._process.wait()}. Its "
+                "messages are above. Status -9 is a kill by the system, usually because memory "
+                "ran out: run again with --workers 1."
             ) from error
         if "error" in answer:
             raise WorkerError(f"{task} failed:\n{answer['error']}")
@@ -97,8 +97,8 @@ class Worker:
 
 
 def serve(study_name: str) -> None:
-    """Be a worker: answer the tasks on standard input until it ends."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # what a study prints must not look like an answer
+    """Run as a worker: compute the tasks on standard input until it ends."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # printed text must not look like a result
     study = load_study(study_name)
     tasks: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(tasks,), daemon=True).start()
@@ -118,19 +118,19 @@ def serve(study_name: str) -> None:
 def _listen(tasks: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
         tasks.put(line)
-    os._exit(0)  # also in the middle of a task: nobody is left to hear the answer
+    os._exit(0)  # even during a task, because no process reads the result
 
 
 def compute_all(
     study: str, tasks: Iterable[Task], n_workers: int, record: Callable[[Done], None]
 ) -> None:
-    """Compute tasks in worker processes; `record` is called once per task, by one thread at a time.
+    """Compute tasks in worker processes; `record` is called once per task, never in parallel.
 
-    The first failure ends the run, after the tasks under way have been recorded.
+    The first failure ends the run, after the running tasks have been recorded.
     """
     todo, lock = iter(list(tasks)), threading.Lock()
     failed = threading.Event()
-    # Of the cores that this process may use: two runs on a core each must not wait for one another.
+    # Only cores that this process may use: two runs with one core each must not share it.
     threads = max(1, joblib.cpu_count() // n_workers)
 
     def work(worker: Worker) -> None:
@@ -150,6 +150,6 @@ def compute_all(
     with ExitStack() as stack:
         workers = [stack.enter_context(Worker(study, threads)) for _ in range(n_workers)]
         pool = stack.enter_context(ThreadPoolExecutor(n_workers))
-        stack.callback(failed.set)  # an interrupt ends the threads, too
+        stack.callback(failed.set)  # an interrupt also ends the threads
         for future in [pool.submit(work, worker) for worker in workers]:
             future.result()

@@ -86,6 +86,8 @@ def running(service: Service) -> Iterator[Service]:
     try:
         yield service
     finally:
-        service.shutdown()
-        thread.join()
+        # A forked child may end this generator. It does not have the thread, so it must not wait.
+        if thread.is_alive():
+            service.shutdown()
+            thread.join()
         service.server_close()

@@ -25,7 +25,7 @@ from studies.__main__ import main
 from studies.classifying import Trial, accuracy, gated
 from studies.findings import NotRunError, Results
 from studies.kept import Kept, checkpoints, digest_of
-from studies.pairs import Comparison, beside_best, clearly_better, difference, differences
+from studies.pairs import Comparison, clearly_better, difference, differences, table_against_best
 from studies.prepare import prepare
 from studies.running import Request, run
 from studies.storage import Store
@@ -182,7 +182,7 @@ def test_of_accuracies_the_error_rates_are_compared():
     assert not difference(results, "accuracy", "b", "a", rho=0.1).is_allowed
     labels = {"a": "A", "b": "B"}
     comparison = Comparison("accuracy", ("a",), ("a", "b"), labels, "rho", {"all": {}})
-    lines = beside_best(results, comparison)
+    lines = table_against_best(results, comparison)
     assert lines.startswith("**Error rate minus that of the best other method of the cell, in poi")
     assert lines.endswith("| A | all | -2.00 ± 0.58 B |")
     with pytest.raises(NotRunError):

@@ -20,12 +20,12 @@ from studies.aims import (
 )
 from studies.findings import Finding, NotDecidedError, NotRunError, Results
 from studies.harness import Study
-from studies.pairs import Comparison, Difference, beside_best, difference, mean_over
+from studies.pairs import Comparison, Difference, difference, mean_over, table_against_best
 from studies.regressing import (
     CONTROLS,
     LABELS,
     METHODS,
-    TOLD_METHODS,
+    PLACE_METHODS,
     Companies,
     Split,
     compare,
@@ -33,7 +33,7 @@ from studies.regressing import (
     on_constants,
     on_shuffled,
     predict,
-    told_the_place,
+    with_place,
 )
 from studies.running import Request, missing
 from studies.safety_data import data_folder
@@ -172,15 +172,15 @@ def test_shuffled_candidates_keep_their_values_and_lose_their_rows():
 
 def test_the_place_of_a_row_is_one_input_per_company():
     trial = linear_trial()
-    told = told_the_place(trial)
-    for before, after in ((trial.sample, told.sample), (trial.test, told.test)):
+    extended = with_place(trial)
+    for before, after in ((trial.sample, extended.sample), (trial.test, extended.test)):
         np.testing.assert_array_equal(after.X[:, :2], before.X)
         np.testing.assert_array_equal(after.X[:, 2], before.X[:, 0] < 0)
         np.testing.assert_array_equal(after.X[:, 2:].sum(axis=1), 1.0)
         assert after.P is before.P
 
 
-def test_told_the_place_a_gate_trusts_the_home_candidate():
+def test_with_place_a_gate_trusts_the_home_candidate():
     trial = linear_trial()
     # Without the input that says whose a row is, nothing else does.
     blind = replace(
@@ -252,7 +252,7 @@ def test_a_split_has_the_shares_of_the_paper(beijing):
 @pytest.mark.parametrize("kind", list(rental.KINDS))
 def test_rental_in_miniature(beijing, kind):
     keys = {**RHO, "candidates": kind}
-    methods = (*METHODS, *CONTROLS, *TOLD_METHODS)
+    methods = (*METHODS, *CONTROLS, *PLACE_METHODS)
     metrics = rental.STUDY.replicate(keys, 0, methods)
     assert {name.partition(":")[0] for name in metrics} == set(methods)
     assert metrics["best_test:mspe"] <= metrics["best_sample:mspe"]
@@ -263,9 +263,7 @@ def test_rental_in_miniature(beijing, kind):
 
 def test_absent_listings_are_named_with_their_source_and_the_way_out(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCALMA_DATA", str(tmp_path))
-    with pytest.raises(
-        InvalidInputError, match=r"rents of Beijing must be there.*danke\.com.*LOCAL"
-    ):
+    with pytest.raises(InvalidInputError, match=r"rents of Beijing are missing.*danke\.com.*LOCAL"):
         rental.STUDY.replicate(RHO, 0, ["gw"])
     keys = {"data": "Belgium, claims", "candidates": "GLM", "n": 1000}
     with pytest.raises(InvalidInputError, match=r"beMTPL97.*CASdatasets.*LOCALMA_DATA"):
@@ -377,7 +375,7 @@ def test_methods_are_compared_in_the_replicates_of_both():
     assert single.mean == 1.0
     with pytest.raises(NotRunError, match="two replicates"):
         assert single.is_allowed
-    with pytest.raises(NotRunError, match="no replicate"):
+    with pytest.raises(NotRunError, match="No replicate"):
         difference(Results([alone, ({"n": 1}, {"gw:risk": 1.0})]), "risk", "auto", "gw", n=1)
 
 
@@ -441,12 +439,12 @@ def test_a_control_that_does_as_well_is_reported():
 def test_auto_is_put_beside_the_best_other_method():
     results = results_of_risks(auto=[0.9, 0.9], gw=[1.0, 1.0], direct=[1.2, 1.2])
     beside = against_best("risk", "n", [{}], ("gw", "direct"))
-    title, _, head, _, row = beside_best(results, beside).split("\n")
+    title, _, head, _, row = table_against_best(results, beside).split("\n")
     assert "LocalMA (auto) -10.00 ± 0.00 over 1 cells" in title
     assert head == "| method | cells | n = 1 |"
     assert row == "| LocalMA (auto) |  | -10.00 ± 0.00 GW |"
     nowhere = against_best("risk", "n", [{"city": "none"}], ("gw",))
-    assert beside_best(results, nowhere) == ""
+    assert table_against_best(results, nowhere) == ""
 
 
 def test_studies_are_taken_together_in_parts_of_their_risks():
@@ -564,7 +562,7 @@ def test_half_of_the_policies_is_held_out(policies):
     assert (len(parts.test), len(parts.build), len(parts.sample)) == (450, 270, 150)
     every = np.concatenate([parts.test, parts.build, parts.sample])
     assert len(np.unique(every)) == len(every)
-    with pytest.raises(InvalidInputError, match=r"left for it, 180; received n=1000"):
+    with pytest.raises(InvalidInputError, match=r"a fifth of the rows, 180; received n=1000"):
         insurance_data.split(loaded, 1000, np.random.default_rng(0))
 
 
@@ -602,7 +600,7 @@ def test_the_deviance_of_a_portfolio_by_hand(policies):
 def test_nothing_is_said_of_insurance_before_it_was_run():
     assert {f.verdict(Results([])) for f in insurance.STUDY.findings} == {"not run yet"}
     assert insurance.STUDY.notes(Results([])) == []
-    assert beside_best(Results([]), insurance.STUDY.comparison) == ""
+    assert table_against_best(Results([]), insurance.STUDY.comparison) == ""
 
 
 def test_the_figure_of_insurance_is_drawn(tmp_path):

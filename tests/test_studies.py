@@ -102,7 +102,7 @@ def test_any_replicate_can_be_recomputed_alone(tmp_path):
 
 def test_a_method_asked_for_and_not_answered_is_an_error():
     study = replace(counting_study(), run=lambda keys, seed, methods: {"a:mse": 1.0})
-    with pytest.raises(InvalidInputError, match=r"exactly the methods asked for, \['a', 'b'\]"):
+    with pytest.raises(InvalidInputError, match=r"exactly the requested methods, \['a', 'b'\]"):
         study.replicate({"n": 1}, 0, ["a", "b"])
 
 
@@ -168,7 +168,7 @@ def test_a_study_is_not_resumed_on_other_materials(toy, tmp_path, monkeypatch):
     monkeypatch.setattr("toy_study.STUDY", replace(study, materials=lambda: {"network": "two"}))
     run(toy, Request(2, workers=0), tmp_path)  # nothing is missing
     stored = (tmp_path / "toy.jsonl.xz").read_bytes()
-    with pytest.raises(InvalidInputError, match=r"(?s)of the same.*'one'.*'two'.*--results"):
+    with pytest.raises(InvalidInputError, match=r"(?s)the same materials.*'one'.*'two'.*--results"):
         run(toy, Request(3, workers=0), tmp_path)
     assert (tmp_path / "toy.jsonl.xz").read_bytes() == stored
 
@@ -191,7 +191,7 @@ def test_findings_of_several_panels_stand_side_by_side():
     said = (finding("it falls", "left"), finding("it falls", "right", False), finding("it is best"))
     study = replace(counting_study(), findings=(*said, finding("it rises", "right")))
     of_panels, plain = render_findings(study, Results([])).split("\n\n")
-    assert of_panels.splitlines()[0] == "| finding | where | left | right |"
+    assert of_panels.splitlines()[0] == "| finding | source | left | right |"
     assert of_panels.splitlines()[2:] == [
         "| it falls | aim | agrees | does not agree |",
         "| it rises | aim |  | agrees |",
@@ -338,7 +338,7 @@ def test_compact_file_order(tmp_path):
 def test_two_runs_of_one_study_at_a_time_are_refused(tmp_path):
     with (
         Store(tmp_path, "x").lock(),
-        pytest.raises(InvalidInputError, match=r"another holds 'x.lock'.*--results"),
+        pytest.raises(InvalidInputError, match=r"it holds 'x.lock'.*--results"),
         Store(tmp_path, "x").lock(),
     ):
         pass
@@ -576,7 +576,7 @@ def test_a_table_is_rendered():
         "",
         "- a note",
         "",
-        "| finding | where | ours |",
+        "| finding | source | ours |",
         "| --- | --- | --- |",
         "| a is fine | Section 9 | agrees |",
     ]

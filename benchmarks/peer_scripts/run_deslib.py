@@ -1,7 +1,7 @@
-"""DESlib's META-DES on given probabilities, through classifiers that look their answers up.
+"""META-DES of DESlib on given probabilities, with classifiers that look up their predictions.
 
-DESlib asks its classifiers about subsets of rows, so a last column, too small to change
-any distance, tells which row it is.
+DESlib calls its classifiers on subsets of rows. A last column, too small to change any distance,
+identifies the row.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ def numbered(X, first):
 
 
 class LookUp(ClassifierMixin, BaseEstimator):
-    """A classifier whose answers are known."""
+    """A classifier with known predictions."""
 
     def __init__(self, probabilities):
         self.probabilities = probabilities

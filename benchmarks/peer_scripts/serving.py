@@ -1,6 +1,6 @@
-"""How a peer's process answers: ready, then one piece of work per line that it reads.
+"""The loop of a peer's process: ready, then one task per line that it reads.
 
-Imported by the scripts beside it, in environments that have NumPy and the peer only.
+The scripts of this folder import it, in environments that have only NumPy and the peer.
 """
 
 import sys
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def serve(prepare):
-    """Call ``work = prepare(arrays)``, then ``work()`` when told; its last arrays are stored."""
+    """Call ``work = prepare(arrays)``, then ``work()`` per line; store its last arrays."""
     with np.load(sys.argv[1]) as stored:
         work = prepare(dict(stored))
     result = {}
