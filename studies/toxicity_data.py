@@ -228,8 +228,8 @@ def frozen_features(texts: tuple[str, ...]) -> Float32:
 
 
 def _encode(texts: tuple[str, ...]) -> Float32:
+    from localma.gates.deep.encoders import TextEncoder
     from localma.gates.deep.features import FrozenFeatures
-    from localma.gates.deep.text_encoders import TextEncoder
     from localma.pretrained import model_folder
 
     frozen = TextEncoder(model_folder(encoder()), "mean", FROZEN_LENGTH)

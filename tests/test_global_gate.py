@@ -17,8 +17,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from localma.equations import empirical_risk, global_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates import Labelled
-from localma.gates.equal import EqualGate
-from localma.gates.global_ import GlobalGate
+from localma.gates.constant import EqualGate, GlobalGate
 from localma.gates.simplex.quadratic import minimise_quadratic, quadratic_gap
 from localma.gates.simplex.row_blocks import RowBlocks, one_blas_thread
 from localma.losses import LOSSES, Loss, get_loss, huber, pinball, squared_error, tweedie

@@ -32,7 +32,7 @@ from localma.gates import (  # noqa: E402
     ShrunkGate,
 )
 from localma.gates.deep import features as frozen_features  # noqa: E402
-from localma.gates.deep.image_networks import NetworkSpec  # noqa: E402
+from localma.gates.deep.encoders import NetworkSpec  # noqa: E402
 from localma.images import ImageRows  # noqa: E402
 from localma.losses import squared_error  # noqa: E402
 from localma.pretrained import find_backbone, read_weights  # noqa: E402
@@ -399,7 +399,7 @@ def test_what_is_no_image_is_refused(X, message):
             {"network": SMALL, "weights": "gone.pt"}, "no weights file 'gone.pt'", marks=needs_timm
         ),
         ({"size": 0}, "size of ImageGate must be a positive integer"),
-        ({"n_copies": 0}, "n_copies of ImageGate must be at least 1"),
+        ({"n_copies": 0}, "n_copies of ImageGate must be a positive integer"),
         ({"network": lambda: 3}, "must return a torch.nn.Module; it returned a int"),
     ],
 )

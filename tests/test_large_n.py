@@ -15,10 +15,10 @@ from localma.equations import local_average
 from localma.errors import InvalidInputError
 from localma.folds import make_folds
 from localma.gates import Job, Labelled, MLPGate, ShrunkGate
+from localma.gates.constant import anchor_and_scale
 from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.policy import budget, judging_folds
 from localma.gates.fused.trainer import advance, block_of_batch
-from localma.gates.global_ import anchor_and_scale
 from localma.gates.labelled import mean_and_scale
 from localma.gates.mlp import begin
 from localma.gates.path import HalvingPath
@@ -127,7 +127,7 @@ class TestMiniBatches:
         data = Labelled.of(*small(304), loss=SQUARED)  # a multiple of the kernel's lanes
         gate = MLPGate((4,), batch_size="all", n_steps=20, tol=0.0, random_state=0)
         whole = gate.fit(data)
-        chunks = Chunks.of(data, None, 304, standardize=True)
+        chunks = Chunks.of(data, None, 304, standardize=True, whole=False)
         twin = MLPGate((4,), batch_size=303, n_steps=20, random_state=0)
         (training,) = begin(twin, chunks, *anchor_and_scale(data, None, None), 0)
         assert training.batch == 303
@@ -208,7 +208,7 @@ class TestChunks:
         monkeypatch.setattr("localma.gates.fused.chunks.KEPT_BYTES", 2**28 if kept else 0)
         X = np.arange(3.0 * n).reshape(n, 3)
         data = Labelled.of(X, np.zeros((n, 2, 1)), np.zeros((n, 1)), loss=SQUARED)
-        chunks = Chunks.of(data, None, 96, standardize=False, seed=0)
+        chunks = Chunks.of(data, None, 96, standardize=False, whole=False)
         rows, weights = self.unpacked(chunks, 3)
         counted = rows[weights > 0]
         np.testing.assert_array_equal(counted[np.argsort(counted[:, 0])], X)
@@ -221,7 +221,7 @@ class TestChunks:
         X, weight = np.arange(500.0)[:, None], np.arange(500.0) % 3
         P, y = np.zeros((500, 2, 1)), np.zeros((500, 1))
         data = Labelled.of(X, P, y, loss=SQUARED, sample_weight=weight)
-        chunks = Chunks.of(data, np.arange(300), 64, standardize=True, seed=0)
+        chunks = Chunks.of(data, np.arange(300), 64, standardize=True, whole=False)
         whole = chunks.joined(np.arange(300, 500), seed=1)
         rows, weights = self.unpacked(whole, 1)
         back = rows[:, 0] * chunks.layout.scale[0] + chunks.layout.mean[0]
@@ -251,7 +251,7 @@ class TestChunks:
         P, y = np.zeros((9, 2, 1)), np.zeros((9, 1))
         data = Labelled.of(np.zeros((9, 1)), P, y, loss=SQUARED, sample_weight=weight)
         with pytest.raises(InvalidInputError, match="at least one row of positive weight"):
-            Chunks.of(data, np.arange(1, 9), 64, standardize=True, seed=0)
+            Chunks.of(data, np.arange(1, 9), 64, standardize=True, whole=False)
 
 
 class TestSupport:

@@ -574,8 +574,8 @@ class TestBadParameters:
             ({"base": EqualGate()}, "EqualGate does not"),
             ({"strengths": 0.5}, "must be a list of finite numbers"),
             ({"strengths": "abc"}, "must be a list of finite numbers"),
-            ({"n_restarts": 0}, "whole number, at least 1, or None; received 0"),
-            ({"n_restarts": 1.5}, "whole number, at least 1, or None; received 1.5"),
+            ({"n_restarts": 0}, "a positive integer, or None; received 0"),
+            ({"n_restarts": 1.5}, "a positive integer, or None; received 1.5"),
         ],
     )
     def test_refused(self, parameters, match):

@@ -66,7 +66,7 @@ def test_shrinkage_pulls_fine_tuning_to_the_encoder_as_it_was():
     X, P, y = problem()
     gate = TextGate(tiny_encoder(), shrinkage=1e9, random_state=0, n_epochs=1, learning_rate=1e-6)
     trained = fit(gate, X, P, y).inner_.network_.module.encoder.state_dict()
-    from localma.gates.deep.text_encoders import read_encoder
+    from localma.gates.deep.encoders import read_encoder
 
     for name, value in read_encoder(tiny_encoder(), 128, with_weights=True).state_dict().items():
         torch.testing.assert_close(trained[name], value, atol=1e-4, rtol=0)

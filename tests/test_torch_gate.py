@@ -22,11 +22,11 @@ from localma.errors import (
     UntrustedFileError,
 )
 from localma.gates import GlobalGate, Labelled, MLPGate, ShrunkGate, TorchGate
+from localma.gates.constant import anchor_and_scale, floored
 from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.engine import compile_loss
 from localma.gates.fused.networks import Network
 from localma.gates.fused.trainer import Progress, Training, Visit
-from localma.gates.global_ import anchor_and_scale, floored
 from localma.losses import Loss, get_loss
 
 torch = pytest.importorskip("torch")

@@ -49,7 +49,7 @@ from localma.evidence import Baseline, LocalityGain
 from localma.folds import Fold, Splits, count_groups, evenly_spaced, make_folds, number_groups
 from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate
 from localma.gates.base import Evidence
-from localma.gates.global_ import find_global_weights
+from localma.gates.constant import find_global_weights
 from localma.gates.labelled import Inputs
 from localma.losses import Loss, get_loss
 from localma.probes import Probes

@@ -32,7 +32,7 @@ from localma.checks.cautions import WARNINGS, Caution
 from localma.checks.training_rows import SampleLosses
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
 from localma.estimators import Features, LocalMAClassifier, LocalMARegressor
-from localma.gates import GATE_CLASSES, Gate
+from localma.gates import Gate
 from localma.gates.base import arrays_below, is_number, simplex_weights
 from localma.gates.recipes import Restoring, describe_gate, restore_gate
 from localma.losses import Loss, get_loss, is_registered
@@ -156,7 +156,7 @@ def load(
         )
     try:
         file = read(Path(path))
-        how = Restoring(GATE_CLASSES, trust, Path(path).parent, gate)
+        how = Restoring(trust, Path(path).parent, gate)
         model = _restore(file, how)
         description = file.description
         model.loss_ = model.loss = _restore_loss(description["loss"], loss)
@@ -220,7 +220,7 @@ def _describe(model: Model, folder: Path, notes: dict[str, str]) -> Json:
     description |= {
         "estimator": type(model).__name__,
         "loss": _describe_loss(model.loss_),
-        "gate": describe_gate(model.gate_, GATE_CLASSES, folder),
+        "gate": describe_gate(model.gate_, folder),
         "gate_features": model.gate_features_.recipe(),
         "candidates": _describe_candidates(model, folder),
         "without_candidates": model.pool_ is None,

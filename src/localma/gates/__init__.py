@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from localma.gates.auto import ShrunkGate
 from localma.gates.base import Gate, Job
+from localma.gates.constant import EqualGate, GlobalGate
 from localma.gates.deep.image import Augmentation, ImageGate
 from localma.gates.deep.text import TextGate
 from localma.gates.deep.torch_ import TorchGate
-from localma.gates.equal import EqualGate
-from localma.gates.global_ import GlobalGate
 from localma.gates.labelled import Labelled
 from localma.gates.mlp import MLPGate, theorem_architecture
-
-GATE_CLASSES: dict[str, type[Gate]] = {
-    kind.__name__: kind
-    for kind in (EqualGate, GlobalGate, ImageGate, MLPGate, ShrunkGate, TextGate, TorchGate)
-}
-"""The gates that a saved model may name."""
+from localma.gates.recipes import GATE_CLASSES
 
 __all__ = [
     "GATE_CLASSES",

@@ -7,8 +7,9 @@ shares a_k come from cross-fitted losses, so the weights are only as local as th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import astuple, fields
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, astuple, dataclass, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,27 +25,25 @@ from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row, verdict
 from localma.folds import Fold, make_folds
 from localma.gates.base import (
+    COUNT,
+    FINITE,
+    FLAG,
     Arrays,
     Evidence,
     Folds,
     Gate,
-    Rules,
+    Rule,
     Saved,
     arrays_below,
     check_arrays,
     check_inputs,
-    check_rules,
-    is_count,
-    is_finite_size,
-    is_flag,
     numbered_arrays,
-    or_none,
     read_state,
 )
+from localma.gates.constant import WEIGHT_FLOOR, find_global_weights
 from localma.gates.fused.chunks import ORDERED_ROWS, ordered_by_content
 from localma.gates.fused.engine import evaluate
 from localma.gates.fused.policy import Budget, budget, judging_folds
-from localma.gates.global_ import WEIGHT_FLOOR, find_global_weights
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
 from localma.gates.mlp import MLPGate
 from localma.gates.path import make_path
@@ -77,6 +76,7 @@ NEARLY_ALL = 0.95
 """Weight from which a candidate is recommended alone."""
 
 
+@dataclass(eq=False, repr=False)  # the fields are scikit-learn parameters
 class ShrunkGate(Gate):
     """A local gate, shrunk towards the global weights as far as held-out losses require.
 
@@ -103,6 +103,7 @@ class ShrunkGate(Gate):
     guard : bool
         Whether local weights fade outside the sample; for inputs that are arrays.
     random_state : int, RandomState instance or None
+        Seed of the folds, the starts and the batches.
 
     Attributes
     ----------
@@ -111,7 +112,8 @@ class ShrunkGate(Gate):
         difference to the global gate, and "weight" in the final weights.
     locality_gain_ : LocalityGain
         Cross-fitted risk of the global gate minus that of the whole procedure.
-    global_weights_ : (M,)
+    global_weights_ : (M,) array
+        The weights to which shrinkage pulls.
 
     Notes
     -----
@@ -134,33 +136,31 @@ class ShrunkGate(Gate):
     True
     """
 
+    base: Gate | None = None
+    _: KW_ONLY
+    cv: int | BaseCrossValidator | None = None
+    strengths: Sequence[float] = NETWORK_STRENGTHS
+    linear: bool = True
+    rule: str = "weights"
+    n_restarts: int | None = None
+    guard: bool = True
+    random_state: RandomState = None
+
     needs_folds: ClassVar[bool] = True
+    _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"rule": tuple(RULES)}
+    _rules: ClassVar[Mapping[str, Rule]] = {
+        "linear": FLAG,
+        "guard": FLAG,
+        "n_restarts": COUNT.or_none(),
+        "strengths": FINITE.each(
+            "a list of finite numbers, zero or more, at least one", range(1, sys.maxsize)
+        ),
+    }
 
     @property
     def raw_inputs(self) -> bool:
         """Whether the base takes inputs that are not a table; then there are no linear gates."""
         return isinstance(self.base, Gate) and self.base.raw_inputs
-
-    def __init__(
-        self,
-        base: Gate | None = None,
-        *,
-        cv: int | BaseCrossValidator | None = None,
-        strengths: Sequence[float] = NETWORK_STRENGTHS,
-        linear: bool = True,
-        rule: str = "weights",
-        n_restarts: int | None = None,
-        guard: bool = True,
-        random_state: RandomState = None,
-    ) -> None:
-        self.base = base
-        self.cv = cv
-        self.strengths = strengths
-        self.linear = linear
-        self.rule = rule
-        self.n_restarts = n_restarts
-        self.guard = guard
-        self.random_state = random_state
 
     def fit(
         self, data: Labelled, *, global_weights: Array | None = None, folds: Folds = None
@@ -169,6 +169,20 @@ class ShrunkGate(Gate):
 
         If the sample has groups, standard errors are at least those between groups, and folds that
         are made here keep groups whole. If it has a baseline, held-out losses are compared with it.
+
+        Parameters
+        ----------
+        data : Labelled
+            The labelled sample.
+        global_weights : (M,) array, optional
+            The weights to which shrinkage pulls. By default they are computed.
+        folds : sequence of (train, test), optional
+            Pairs of arrays of rows. By default they are made as `cv` says.
+
+        Returns
+        -------
+        ShrunkGate
+            The fitted gate.
         """
         self._check_parameters()
         random = check_random_state(self.random_state)
@@ -189,23 +203,48 @@ class ShrunkGate(Gate):
             global_weights = find_global_weights(data)
         self.global_weights_ = np.asarray(global_weights)
         shares = self.path_["weight"]
-        kept = {k for k, share in enumerate(shares) if share > 0}
-        self.fold_answers_ = [MixedGates.of(members, shares, kept) for members in held_out.members]
-        finals = path.refit(seeds, kept, self.global_weights_)
-        self.answer_ = MixedGates.of(finals, shares, kept)
+        self.fold_answers_ = [MixedGates.of(members, shares) for members in held_out.members]
+        finals = path.refit(seeds, np.flatnonzero(shares).tolist(), self.global_weights_)
+        self.answer_ = MixedGates.of(finals, shares)
         self.support_ = None
         if self.guard and data.n_inputs > 0:
             self.support_ = Support.of(data.table, data.sample_weight > 0)
         return self
 
     def judging_folds(self, n_rows: int, n_groups: int | None = None) -> int | None:
-        """Number of folds that judge a sample of this size; None if all do, as with `cv`."""
+        """Return the number of folds that judge a sample of this size.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows.
+        n_groups : int, optional
+            Number of groups; None if rows are independent.
+
+        Returns
+        -------
+        int or None
+            Number of folds; None if all do, as with `cv`.
+        """
         if self.cv is not None:
             return None
         return judging_folds(n_rows, n_groups)
 
     def reads_in_parts(self, n_rows: int, n_groups: int | None = None) -> bool:
-        """Whether the base does, and one fold is held out."""
+        """Tell whether the base reads rows when they are indexed, and one fold is held out.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows.
+        n_groups : int, optional
+            Number of groups; None if rows are independent.
+
+        Returns
+        -------
+        bool
+            Whether the gate takes an object that reads rows.
+        """
         base = self.base or MLPGate()
         return self.judging_folds(n_rows, n_groups) == 1 and base.reads_in_parts(n_rows)
 
@@ -230,33 +269,93 @@ class ShrunkGate(Gate):
         return self.answer_.gates
 
     def predict_weights(self, X: Inputs) -> Array:
-        """Weights of each row: (n, p) -> (n, M), faded to the global ones outside the sample."""
+        """Return the weights of each row, faded to the global ones outside the sample.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array (n, p), or whatever the gate takes as inputs.
+
+        Returns
+        -------
+        (n, M) array
+            The weights: non-negative, with sum one in each row.
+        """
         check_is_fitted(self)
         return self._evaluate(self.answer_, X)
 
     def average(self, X: Inputs, P: Array) -> Array:
-        """Predictions averaged with the weights: (n, p), (n, M[, K]) -> (n[, K]), in one pass."""
+        """Average predictions with the weights of each row, in one pass.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array (n, p), or whatever the gate takes as inputs.
+        P : (n, M) or (n, M, K) array
+            Predictions of the candidates.
+
+        Returns
+        -------
+        (n,) or (n, K) array
+            The averages.
+        """
         check_is_fitted(self)
         return self._evaluate(self.answer_, X, P)
 
     def support(self, X: Inputs) -> Array:
-        """Share of the local weights that is used in each row: (n, p) -> (n,), from 0 to 1."""
+        """Return the share of the local weights that is used in each row.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array (n, p), or whatever the gate takes as inputs.
+
+        Returns
+        -------
+        (n,) array
+            Numbers from 0 to 1.
+        """
         check_is_fitted(self)
         return np.ones(len(X)) if self.support_ is None else self.support_(np.asarray(X))
 
     def outside(self, X: Inputs) -> Outside | None:
-        """Describe the rows (n, p) without local weights; None if there are none."""
+        """Describe the rows without local weights.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array (n, p), or whatever the gate takes as inputs.
+
+        Returns
+        -------
+        Outside or None
+            Their share, and the input that puts most of them there; None if there are none.
+        """
         check_is_fitted(self)
         if self.support_ is None or self.is_constant:
             return None
         return self.support_.outside(np.asarray(X))
 
     def weight_band(self, X: Inputs, level: float = 0.9) -> tuple[Array, Array]:
-        """Band of the weights of each row and candidate: (n, p) -> two arrays (n, M).
+        """Return a band of the weights of each row and candidate.
 
         The spread comes from the gates of the folds, by the delete-a-group jackknife, and from
         the restarts of the final fit. It measures how much the weights depend on the sample and on
         the starts. It does not measure errors that all points of the path have in common.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array (n, p), or whatever the base takes as inputs.
+        level : float
+            Level of the band, between 0 and 1.
+
+        Returns
+        -------
+        low : (n, M) array
+            Lower ends.
+        high : (n, M) array
+            Upper ends.
         """
         check_is_fitted(self)
         if not 0.0 < level < 1.0:
@@ -279,7 +378,20 @@ class ShrunkGate(Gate):
         return self.describe()
 
     def describe(self, names: Sequence[str] | None = None, loss: str | None = None) -> str:
-        """Write the verdict with the names of the candidates and of the loss."""
+        """Write the verdict with the names of the candidates and of the loss.
+
+        Parameters
+        ----------
+        names : sequence of str, optional
+            Names of the candidates. By default their numbers.
+        loss : str, optional
+            Name of the loss.
+
+        Returns
+        -------
+        str
+            The verdict.
+        """
         if not self.is_constant:
             return verdict(self.locality_gain_, 1.0 - self.answer_.constant.sum(), loss=loss)
         best, alone = int(self.answer_.constant.argmax()), None
@@ -288,7 +400,13 @@ class ShrunkGate(Gate):
         return verdict(self.locality_gain_, alone=alone, loss=loss)
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return the fitted state as named arrays, all that `restore` needs."""
+        """Return the fitted state as named arrays, all that `restore` needs.
+
+        Returns
+        -------
+        dict of str to array
+            The arrays by name.
+        """
         check_is_fitted(self)
         state: dict[str, AnyArray] = {
             "global_weights": self.global_weights_,
@@ -303,7 +421,18 @@ class ShrunkGate(Gate):
         return state
 
     def restore(self, arrays: dict[str, AnyArray]) -> Self:
-        """Set the fitted state from named arrays. See `Gate.restore`."""
+        """Set the fitted state from named arrays.
+
+        Parameters
+        ----------
+        arrays : dict of str to array
+            The result of `arrays` of a fitted gate with the same parameters.
+
+        Returns
+        -------
+        ShrunkGate
+            The fitted gate.
+        """
         self._check_parameters()
         M = np.size(arrays["global_weights"])
         self.n_features_in_, self.n_effective_, self.n_rows_ = _restored_size(arrays)
@@ -394,10 +523,10 @@ class ShrunkGate(Gate):
 
     def _judging(self, folds: Folds, data: Labelled, random: np.random.RandomState) -> list[Fold]:
         """Folds with weight in both parts; the first folds of a time series may have none."""
-        most = self.judging_folds(data.n_rows, data.n_groups)
+        limit = self.judging_folds(data.n_rows, data.n_groups)
         if folds is None:
-            folds = make_folds(self.cv, data.y, data.groups, random_state=random, most=most)
-        weight, folds = data.sample_weight, list(folds)[:most]
+            folds = make_folds(self.cv, data.y, data.groups, random_state=random, most=limit)
+        weight, folds = data.sample_weight, list(folds)[:limit]
         useful = [fold for fold in folds if all(weight[rows].any() for rows in fold)]
         if not useful:
             raise InvalidInputError(
@@ -450,33 +579,19 @@ class ShrunkGate(Gate):
         }
 
     def _check_parameters(self) -> None:
-        check_rules(self, {"rule": tuple(RULES)}, _RULES)
+        super()._check_parameters()
         if self.base is None:
             return
         if not isinstance(self.base, Gate):
             raise InvalidInputError(
                 f"The base of ShrunkGate must be a gate, such as MLPGate(); received {self.base!r}."
             )
-        if not {"shrinkage", "random_state"} <= set(self.base.get_params(deep=False)):
+        if not self.base._can_shrink:
             raise InvalidInputError(
                 "The base of ShrunkGate must have the parameters shrinkage and random_state; "
                 f"{type(self.base).__name__} does not. Pass a gate such as MLPGate()."
             )
         self.base._check_parameters()
-
-
-def _are_strengths(strengths: Any) -> bool:
-    if not isinstance(strengths, Sequence | np.ndarray) or isinstance(strengths, str):
-        return False
-    return len(strengths) > 0 and all(is_finite_size(strength) for strength in strengths)
-
-
-_RULES: Rules = (
-    ("linear", is_flag, "True or False"),
-    ("guard", is_flag, "True or False"),
-    ("n_restarts", or_none(is_count), "a whole number, at least 1, or None"),
-    ("strengths", _are_strengths, "a list of finite numbers, zero or more, at least one"),
-)
 
 
 def _moved(folds: Sequence[Fold], position: Integers) -> list[Fold]:

@@ -6,17 +6,19 @@ In classification, a gate receives one output per row: the probability of the ob
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from localma._types import AnyArray, Array, Float64, Rows
+from localma._types import AnyArray, Array, Float64, RandomState, Rows
 from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError, unknown_name
 from localma.evidence import LocalityGain
@@ -38,10 +40,19 @@ class Job:
 
     Parameters
     ----------
-    rows : (n_rows,) indices into the data; None for all rows
-    shrinkage : strength of the pull to the global weights
-    random_state : seed of the training
-    global_weights : (M,) the weights to which shrinkage pulls; computed from `rows` if None
+    rows : (n_rows,) array of int or None
+        Rows of the sample to train on; None for all rows.
+    shrinkage : float
+        Strength of the pull to the global weights.
+    random_state : int
+        Seed of the training.
+    global_weights : (M,) array, optional
+        The weights to which shrinkage pulls. By default they are computed from the rows.
+
+    Examples
+    --------
+    >>> Job(np.arange(50), shrinkage=0.01, random_state=0).shrinkage
+    0.01
     """
 
     rows: Rows | None
@@ -80,6 +91,55 @@ class Saved:
         return values if self.axes else values.item()
 
 
+def is_count(value: Any) -> bool:
+    """Whether a value is a positive integer.
+
+    >>> is_count(3), is_count(0), is_count(True), is_count(2.0)
+    (True, False, False, False)
+    """
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number: infinity is allowed, NaN and booleans are not."""
+    return isinstance(value, Real) and not isinstance(value, bool) and value == value
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A test of a parameter, and the test in words.
+
+    >>> COUNT.or_none().text, COUNT.or_none().passes(None), COUNT.passes(0)
+    ('a positive integer, or None', True, False)
+    """
+
+    passes: Callable[[Any], bool]
+    text: str
+
+    def or_none(self) -> Rule:
+        """Extend the rule, so that None passes too."""
+        return Rule(lambda value: value is None or self.passes(value), f"{self.text}, or None")
+
+    def each(self, text: str, lengths: Container[int] = range(sys.maxsize)) -> Rule:
+        """Extend the rule to sequences of some lengths, all of whose items must obey it."""
+
+        def passes(value: Any) -> bool:
+            is_list = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
+            return is_list and len(value) in lengths and all(map(self.passes, value))
+
+        return Rule(passes, text)
+
+
+COUNT = Rule(is_count, "a positive integer")
+FLAG = Rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
+REAL = Rule(lambda value: is_number(value) and abs(value) < np.inf, "a finite number")
+POSITIVE = Rule(lambda value: is_number(value) and 0.0 < value < np.inf, "a positive number")
+FINITE = Rule(lambda value: is_number(value) and 0.0 <= value < np.inf, "at least 0 and finite")
+SHRINKAGE = Rule(
+    lambda value: is_number(value) and value >= 0.0, "at least 0 (infinity is the global gate)"
+)
+
+
 class Evidence(Protocol):
     """Evidence of a gate that judges itself on held-out rows. See `ShrunkGate`."""
 
@@ -101,6 +161,12 @@ class Gate(BaseEstimator, ABC):
     """A function ``x -> w(x)`` on the simplex. Subclasses are final.
 
     A gate that can be shrunk has the parameters `shrinkage` and `random_state`.
+
+    Examples
+    --------
+    >>> from localma.gates import MLPGate
+    >>> isinstance(MLPGate(), Gate)
+    True
     """
 
     needs_folds: ClassVar[bool] = False
@@ -119,6 +185,10 @@ class Gate(BaseEstimator, ABC):
     """Parameters that predictions do not need and files do not store."""
     state: ClassVar[tuple[Saved, ...]] = ()
     """The arrays of the fitted state, from which `arrays` and `restore` follow."""
+    _choices: ClassVar[Mapping[str, tuple[str | None, ...]]] = {}
+    """For some parameters, the values that they may have."""
+    _rules: ClassVar[Mapping[str, Rule]] = {}
+    """For some parameters, the rule that they must obey."""
 
     @property
     def raw_inputs(self) -> bool:
@@ -129,14 +199,39 @@ class Gate(BaseEstimator, ABC):
         return False
 
     def reads_in_parts(self, n_rows: int, n_groups: int | None = None) -> bool:
-        """Whether a sample of this size may be an object that reads rows when they are indexed.
+        """Tell whether a sample of this size may be an object that reads rows when indexed.
 
-        It has `shape`, `dtype` and a length, and ``X[rows]`` is an array.
+        Such an object has `shape`, `dtype` and a length, and ``X[rows]`` is an array.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows.
+        n_groups : int, optional
+            Number of groups; None if rows are independent.
+
+        Returns
+        -------
+        bool
+            Whether the gate takes such an object.
         """
         return False
 
     def judging_folds(self, n_rows: int, n_groups: int | None = None) -> int | None:
-        """Number of folds that judge a sample of this size; None if all do."""
+        """Return the number of folds that judge a sample of this size.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows.
+        n_groups : int, optional
+            Number of groups; None if rows are independent.
+
+        Returns
+        -------
+        int or None
+            Number of folds; None if all do.
+        """
         return None
 
     @property
@@ -167,30 +262,97 @@ class Gate(BaseEstimator, ABC):
 
         Parameters
         ----------
-        data : the labelled sample, such as ``Labelled.of(X, P, y, loss=loss)``
-        global_weights : (M,) the weights to which shrinkage pulls; computed if None
-        folds : (train, test) pairs of rows, for gates that choose by held-out rows
+        data : Labelled
+            The labelled sample.
+        global_weights : (M,) array, optional
+            The weights to which shrinkage pulls. By default they are computed.
+        folds : sequence of (train, test), optional
+            Pairs of arrays of rows, for gates that choose by held-out rows.
+
+        Returns
+        -------
+        Gate
+            The fitted gate.
         """
 
     @abstractmethod
     def predict_weights(self, X: Inputs) -> Array:
-        """Weights of each row: (n, p) -> (n, M), non-negative, summing to one."""
+        """Return the weights of each row.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array (n, p), or whatever the gate takes as inputs.
+
+        Returns
+        -------
+        (n, M) array
+            The weights: non-negative, with sum one in each row.
+        """
 
     def average(self, X: Inputs, P: Array) -> Array:
-        """Predictions averaged with the weights of each row: (n, p), (n, M[, K]) -> (n[, K])."""
+        """Average predictions with the weights of each row.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array (n, p), or whatever the gate takes as inputs.
+        P : (n, M) or (n, M, K) array
+            Predictions of the candidates.
+
+        Returns
+        -------
+        (n,) or (n, K) array
+            The averages.
+        """
         X, P, *_ = plain_arrays(X, P)
         return local_average(self.predict_weights(X), P)
 
     def support(self, X: Inputs) -> Array:
-        """Share of the local weights that is used in each row: (n, p) -> (n,), from 0 to 1."""
+        """Return the share of the local weights that is used in each row.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array (n, p), or whatever the gate takes as inputs.
+
+        Returns
+        -------
+        (n,) array
+            Numbers from 0 to 1.
+        """
         return np.ones(len(X))
 
     def outside(self, X: Inputs) -> Outside | None:
-        """Describe the rows (n, p) without local weights; None if there are none."""
+        """Describe the rows without local weights.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array (n, p), or whatever the gate takes as inputs.
+
+        Returns
+        -------
+        Outside or None
+            Their share, and the input that puts most of them there; None if there are none.
+        """
         return None
 
     def fit_jobs(self, data: Labelled, jobs: Sequence[Job]) -> list[Self]:
-        """Train one copy of this gate per job, on shared data."""
+        """Train one copy of this gate per job, on shared data.
+
+        Parameters
+        ----------
+        data : Labelled
+            The labelled sample.
+        jobs : sequence of Job
+            The rows, shrinkage and seed of each training.
+
+        Returns
+        -------
+        list of Gate
+            The fitted gates, in the order of the jobs.
+        """
         fitted = []
         for job in jobs:
             gate = clone(self).set_params(shrinkage=job.shrinkage, random_state=job.random_state)
@@ -201,20 +363,42 @@ class Gate(BaseEstimator, ABC):
         return fitted
 
     @property
+    def _can_shrink(self) -> bool:
+        """Whether the gate has the parameters `shrinkage` and `random_state`."""
+        return {"shrinkage", "random_state"} <= set(self.get_params(deep=False))
+
+    @property
     def n_candidates(self) -> int:
         """Number M of candidates that the fitted gate weighs."""
         return len(self.global_weights_)
 
     def _check_parameters(self) -> None:
         """Refuse parameters that break a rule, before a fit and in `restore`."""
-        return
+        for name, allowed in self._choices.items():
+            value = getattr(self, name)
+            if not isinstance(value, str | None) or value not in allowed:
+                names = [choice for choice in allowed if choice is not None]
+                raise unknown_name(name, value, names)
+        for name, rule in self._rules.items():
+            value = getattr(self, name)
+            if not rule.passes(value):
+                raise InvalidInputError(
+                    f"{name} of {type(self).__name__} must be {rule.text}; received {value!r}. "
+                    "Leave it out for the default."
+                )
 
     def _check_state(self) -> None:
         """Refuse restored attributes that break a rule, and set those that follow from them."""
         return
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return the fitted state as named arrays, all that `restore` needs."""
+        """Return the fitted state as named arrays, all that `restore` needs.
+
+        Returns
+        -------
+        dict of str to array
+            The arrays by name.
+        """
         check_is_fitted(self)
         return {saved.name: np.asarray(getattr(self, saved.name + "_")) for saved in self.state}
 
@@ -224,6 +408,16 @@ class Gate(BaseEstimator, ABC):
         The arrays may come from an untrusted file. So the parameters are checked as in a fit, then
         names, types, shapes and values of the arrays. Afterwards the weights are on the simplex
         for any finite input.
+
+        Parameters
+        ----------
+        arrays : dict of str to array
+            The result of `arrays` of a fitted gate with the same parameters.
+
+        Returns
+        -------
+        Gate
+            The fitted gate.
         """
         self._check_parameters()
         lengths = self._lengths(arrays)
@@ -279,6 +473,17 @@ def arrays_below(arrays: Arrays, prefix: str) -> dict[str, AnyArray]:
         for name, array in arrays.items()
         if name.startswith(prefix)
     }
+
+
+def integer_seed(seed: RandomState) -> int:
+    """Return the seed itself, or one that the generator draws.
+
+    >>> integer_seed(7)
+    7
+    """
+    if isinstance(seed, int | np.integer):
+        return int(seed)
+    return int(check_random_state(seed).randint(2**31))
 
 
 def check_numbers(X: AnyArray) -> None:
@@ -338,75 +543,14 @@ def simplex_weights(weights: AnyArray, name: str) -> Float64:
     """Restore weights (M,); refuse weights that are not finite, non-negative and of sum one."""
     if weights.dtype.kind == "f":
         precise: Float64 = weights.astype(np.float64)  # half precision could hide a wrong sum
-        if weights.ndim == 1 and is_on_simplex(precise):
+        on_simplex = (precise >= 0.0).all() and abs(precise.sum() - 1.0) <= 1e-6
+        if weights.ndim == 1 and weights.size and on_simplex:
             return precise
     total = np.real(weights).sum(dtype=np.float64)
     raise FileFormatError(
         f"The array {name!r} must hold non-negative weights of shape (M,) that sum to one; "
         f"received shape {weights.shape}, type {weights.dtype}, sum {total:g}."
     )
-
-
-def is_on_simplex(weights: Array) -> bool:
-    """Whether weights are non-negative and sum to one, up to rounding; False for none."""
-    return bool(weights.size and (weights >= 0.0).all() and abs(weights.sum() - 1.0) <= 1e-6)
-
-
-def is_count(value: Any) -> bool:
-    """Whether a value is a positive integer.
-
-    >>> is_count(3), is_count(0), is_count(True), is_count(2.0)
-    (True, False, False, False)
-    """
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is a real number: infinity is allowed, NaN and booleans are not."""
-    return isinstance(value, Real) and not isinstance(value, bool) and value == value
-
-
-def is_positive(value: Any) -> bool:
-    """Whether a value is a positive, finite number."""
-    return is_number(value) and 0.0 < value < np.inf
-
-
-def is_finite_size(value: Any) -> bool:
-    """Whether a value is a finite number, zero or more."""
-    return is_number(value) and 0.0 <= value < np.inf
-
-
-def is_flag(value: Any) -> bool:
-    """Whether a value is True or False."""
-    return isinstance(value, bool | np.bool_)
-
-
-def or_none(passes: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Extend a test, so that None passes too.
-
-    >>> or_none(is_count)(None), or_none(is_count)(0)
-    (True, False)
-    """
-    return lambda value: value is None or passes(value)
-
-
-Rules: TypeAlias = Sequence[tuple[str, Callable[[Any], bool], str]]
-"""For each parameter its name, a test, and the test in words."""
-
-
-def check_rules(gate: Gate, choices: Mapping[str, tuple[str | None, ...]], rules: Rules) -> None:
-    """Refuse parameters of a gate that are not among their choices, or break a rule."""
-    for name, allowed in choices.items():
-        value = getattr(gate, name)
-        if not isinstance(value, str | None) or value not in allowed:
-            raise unknown_name(name, value, [choice for choice in allowed if choice is not None])
-    for name, passes, rule in rules:
-        value = getattr(gate, name)
-        if not passes(value):
-            raise InvalidInputError(
-                f"{name} of {type(gate).__name__} must be {rule}; received {value!r}. Leave it out "
-                "for the default."
-            )
 
 
 def check_inputs(gate: Gate, X: AnyArray) -> None:

@@ -24,24 +24,20 @@ class Table(Protocol):
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
 
-    def __len__(self) -> int:
-        """Return the number n of rows."""
+    def __len__(self) -> int: ...
 
-    def __getitem__(self, rows: slice | Rows | RowMask, /) -> Float64:
-        """Return some rows as an array."""
+    def __getitem__(self, rows: slice | Rows | RowMask, /) -> Float64: ...
 
 
-class Dataset(Protocol):
-    """Rows of any kind, such as those of `torch.utils.data.Dataset`."""
+class RowSource(Protocol):
+    """Rows of any kind: an array, a tensor, a list, a series or a data set."""
 
-    def __len__(self) -> int:
-        """Return the number n of rows."""
+    def __len__(self) -> int: ...
 
-    def __getitem__(self, row: int, /) -> Any:
-        """Return one row."""
+    def __getitem__(self, rows: Any, /) -> Any: ...
 
 
-Inputs: TypeAlias = AnyArray | ArrowRows | Sequence[str] | Dataset
+Inputs: TypeAlias = AnyArray | ArrowRows | Sequence[str] | RowSource
 """Inputs of a gate: a table of numbers, or texts, images and the like."""
 
 
@@ -51,14 +47,30 @@ class Labelled:
 
     Parameters
     ----------
-    X : inputs of the gate, n rows: an array (n, p), or texts, images and the like
-    P : (n, M, K) predictions of the candidates
-    y : (n, K) targets
-    sample_weight : (n,) weights of the rows
-    loss : the loss to minimise, on the scale of the predictions
-    groups : (n,) the number of the group of each row, from 0; None if rows are independent
-    baseline : constant predictions to compare with; None for no comparison
-    is_ordered : whether rows are sorted by content, so that training need not sort them again
+    X : n inputs
+        Inputs of the gate: an array (n, p), or texts, images and the like.
+    P : (n, M, K) array
+        Predictions of the candidates.
+    y : (n, K) array
+        Targets.
+    sample_weight : (n,) array
+        Weights of the rows.
+    loss : Loss
+        The loss to minimise, on the scale of the predictions.
+    groups : (n,) array of int, optional
+        The number of the group of each row, from 0. By default rows are independent.
+    baseline : Baseline, optional
+        Constant predictions to compare with. By default there is no comparison.
+    is_ordered : bool
+        Whether rows are sorted by content, so that training need not sort them again.
+
+    Examples
+    --------
+    >>> from localma.losses import squared_error
+    >>> X, P, y = np.zeros((3, 2)), np.zeros((3, 4, 1)), np.ones((3, 1))
+    >>> data = Labelled.of(X, P, y, loss=squared_error())
+    >>> data.n_rows, data.n_inputs, data.n_candidates
+    (3, 2, 4)
     """
 
     X: Any
@@ -86,8 +98,26 @@ class Labelled:
 
         Parameters
         ----------
-        sample_weight : (n,); None gives all rows the same weight
-        groups : (n,) names or numbers of groups, such as patients; None if rows are independent
+        X : n inputs
+            Inputs of the gate: an array (n, p), or texts, images and the like.
+        P : (n, M, K) array
+            Predictions of the candidates.
+        y : (n, K) array
+            Targets.
+        loss : Loss
+            The loss to minimise.
+        sample_weight : (n,) array, optional
+            Weights of the rows. By default all rows have the same weight.
+        groups : sequence of str or int, optional
+            Name or number of the group of each row, such as a patient. By default rows are
+            independent.
+        baseline : Baseline, optional
+            Constant predictions to compare with.
+
+        Returns
+        -------
+        Labelled
+            The sample.
 
         Examples
         --------
@@ -107,12 +137,34 @@ class Labelled:
         return cls(X, P, y, weight, loss, numbers, baseline)
 
     def take(self, rows: Rows) -> Labelled:
-        """Select rows of the sample."""
+        """Select rows of the sample.
+
+        Parameters
+        ----------
+        rows : (n_rows,) array of int
+            The rows.
+
+        Returns
+        -------
+        Labelled
+            The sample of these rows.
+        """
         baseline = self.baseline and self.baseline.take(rows)
         return replace(self.without_inputs(rows), X=take_rows(self.X, rows), baseline=baseline)
 
     def without_inputs(self, rows: Rows | None = None) -> Labelled:
-        """Select rows, or all of them, without reading X; the inputs then have no columns."""
+        """Select rows without reading X; the inputs then have no columns.
+
+        Parameters
+        ----------
+        rows : (n_rows,) array of int, optional
+            The rows. By default all of them.
+
+        Returns
+        -------
+        Labelled
+            The sample of these rows.
+        """
         index, groups = row_index(rows), self.groups
         if groups is not None:
             groups = groups[index]
@@ -153,21 +205,38 @@ class Labelled:
         return effective_number(self.sample_weight)
 
     def with_weight(self, rows: Rows) -> Rows:
-        """Drop the rows whose weight is zero."""
+        """Drop the rows whose weight is zero.
+
+        Parameters
+        ----------
+        rows : (n_rows,) array of int
+            The rows.
+
+        Returns
+        -------
+        array of int
+            Those that have weight.
+        """
         return rows[self.sample_weight[rows] > 0.0]
 
-    def baseline_losses(self, train: Rows, test: Rows) -> Array | None:
-        """Losses on test rows of the constant that is best on training rows: (len(test),)."""
-        if self.baseline is None:
-            return None
-        return self.baseline.losses(self.baseline.learn(train), test)
-
     def best_candidate(self, rows: Rows | None) -> int:
-        """Index of the candidate with the smallest mean loss on some rows, or on all."""
+        """Find the candidate with the smallest mean loss.
+
+        Parameters
+        ----------
+        rows : (n_rows,) array of int or None
+            The rows to compare on; None for all rows.
+
+        Returns
+        -------
+        int
+            Index of the candidate.
+        """
         index = row_index(rows)
         weight, y = self.sample_weight[index], self.y[index]
         risks = [
-            weight @ row_losses(self.loss, y, self.P[index, m]) for m in range(self.n_candidates)
+            weighted_sum(weight, row_losses(self.loss, y, self.P[index, m]))
+            for m in range(self.n_candidates)
         ]
         return int(np.argmin(risks))
 

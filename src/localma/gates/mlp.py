@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from localma._types import Array, Float32, Float64, RandomState, Rows
 from localma.equations import empirical_risk, pin_last
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates.base import (
+    COUNT,
+    FINITE,
+    FLAG,
+    POSITIVE,
+    SHRINKAGE,
     Arrays,
     Folds,
     Gate,
     Job,
-    Rules,
+    Rule,
     Saved,
     check_inputs,
-    check_rules,
     check_table,
+    integer_seed,
     is_count,
-    is_finite_size,
-    is_flag,
     is_number,
-    is_positive,
-    or_none,
 )
+from localma.gates.constant import anchor_and_scale, floored
 from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.engine import block_size, evaluate
 from localma.gates.fused.networks import Ensemble, Network, Stack
 from localma.gates.fused.trainer import Progress, Training, advance, block_of_batch
-from localma.gates.global_ import anchor_and_scale, floored
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
 from localma.tables.frames import LARGE_ROWS
 
@@ -61,6 +62,7 @@ def batch_steps(n_rows: int, batch: int) -> int:
     return max(BATCH_STEPS, -(-PASSES * n_rows // batch))
 
 
+@dataclass(eq=False, repr=False)  # the fields are scikit-learn parameters
 class MLPGate(Gate):
     """Local weights: a softmax over a network of ReLU layers, the paper's ``w(x)``.
 
@@ -145,6 +147,23 @@ class MLPGate(Gate):
     [0, 1]
     """
 
+    hidden: Sequence[int] = (16,)
+    _: KW_ONLY
+    activation: str = "relu"
+    shrinkage: float = 0.003
+    learning_rate: float = 0.01
+    n_steps: int | None = None
+    batch_size: int | str | None = None
+    schedule: str = "cosine"
+    weight_decay: float = 0.0
+    logit_bound: float | None = None
+    n_restarts: int = 1
+    start: str = "global"
+    standardize: bool = True
+    tol: float = 1e-4
+    n_jobs: int | None = None
+    random_state: RandomState = None
+
     state: ClassVar[tuple[Saved, ...]] = (
         Saved("global_weights", "M", on_simplex=True),
         Saved("parameters", "RT", np.float32),
@@ -153,41 +172,32 @@ class MLPGate(Gate):
         Saved("loss_scale"),
         Saved("n_steps", "R", np.int64),
     )
-
-    def __init__(
-        self,
-        hidden: Sequence[int] = (16,),
-        *,
-        activation: str = "relu",
-        shrinkage: float = 0.003,
-        learning_rate: float = 0.01,
-        n_steps: int | None = None,
-        batch_size: int | str | None = None,
-        schedule: str = "cosine",
-        weight_decay: float = 0.0,
-        logit_bound: float | None = None,
-        n_restarts: int = 1,
-        start: str = "global",
-        standardize: bool = True,
-        tol: float = 1e-4,
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-    ) -> None:
-        self.hidden = hidden
-        self.activation = activation
-        self.shrinkage = shrinkage
-        self.learning_rate = learning_rate
-        self.n_steps = n_steps
-        self.batch_size = batch_size
-        self.schedule = schedule
-        self.weight_decay = weight_decay
-        self.logit_bound = logit_bound
-        self.n_restarts = n_restarts
-        self.start = start
-        self.standardize = standardize
-        self.tol = tol
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "activation": ("relu", "identity"),
+        "schedule": ("cosine", "constant"),
+        "start": ("global", "random"),
+    }
+    _rules: ClassVar[Mapping[str, Rule]] = {
+        "hidden": COUNT.each(
+            "a sequence of positive integers, such as (16,) for one layer or () for a linear gate"
+        ),
+        "shrinkage": SHRINKAGE,
+        "learning_rate": POSITIVE,
+        "n_steps": COUNT.or_none(),
+        "batch_size": Rule(
+            lambda value: value is None or value == "all" or is_count(value),
+            "a positive integer, 'all' or None",
+        ),
+        "weight_decay": FINITE,
+        "logit_bound": POSITIVE.or_none(),
+        "n_restarts": COUNT,
+        "standardize": FLAG,
+        "tol": FINITE,
+        "n_jobs": Rule(
+            lambda value: value is None or (is_number(value) and is_count(abs(value))),
+            "None or an integer that is not 0",
+        ),
+    }
 
     @classmethod
     def paper(
@@ -203,6 +213,22 @@ class MLPGate(Gate):
         reproduces the paper's tables, and training without it does not. Every step is over all
         rows. With a million rows or more, use `MLPGate` itself.
 
+        Parameters
+        ----------
+        hidden : tuple of int
+            Units of each hidden layer.
+        logit_bound : float, optional
+            The paper's bound B on the logits. By default there is none.
+        random_state : int, RandomState instance or None
+            Seed of the start.
+
+        Returns
+        -------
+        MLPGate
+            The gate, not yet fitted.
+
+        Examples
+        --------
         >>> MLPGate.paper().weight_decay
         0.05
         """
@@ -222,13 +248,41 @@ class MLPGate(Gate):
     def fit(
         self, data: Labelled, *, global_weights: Array | None = None, folds: Folds = None
     ) -> Self:
-        """Train the networks; `folds` are not used. See `Gate.fit`."""
+        """Train the networks.
+
+        Parameters
+        ----------
+        data : Labelled
+            The labelled sample.
+        global_weights : (M,) array, optional
+            The weights to which shrinkage pulls. By default they are computed.
+        folds : sequence of (train, test), optional
+            Not used.
+
+        Returns
+        -------
+        MLPGate
+            The fitted gate.
+        """
         # The seed of the job is not used: that of the gate need not be an integer.
         fit_gates([self], data, [Job(None, self.shrinkage, 0, global_weights)])
         return self
 
     def fit_jobs(self, data: Labelled, jobs: Sequence[Job]) -> list[Self]:
-        """Train one copy of this gate per job, all at once; jobs with the same rows share them."""
+        """Train one copy of this gate per job, all at once; jobs with the same rows share them.
+
+        Parameters
+        ----------
+        data : Labelled
+            The labelled sample.
+        jobs : sequence of Job
+            The rows, shrinkage and seed of each training.
+
+        Returns
+        -------
+        list of MLPGate
+            The fitted gates, in the order of the jobs.
+        """
         template = clone(self)
         gates = [template.with_job(job.shrinkage, job.random_state) for job in jobs]
         fit_gates(gates, data, jobs)
@@ -238,17 +292,54 @@ class MLPGate(Gate):
         """Copy this gate with another shrinkage and seed.
 
         `clone` would take a tenth of the time of a small training.
+
+        Parameters
+        ----------
+        shrinkage : float
+            The shrinkage of the copy.
+        seed : int
+            The seed of the copy.
+
+        Returns
+        -------
+        MLPGate
+            The copy, not yet fitted.
         """
         changes = {"shrinkage": shrinkage, "random_state": seed}
         return type(self)(**self.get_params(deep=False) | changes)
 
     def reads_in_parts(self, n_rows: int, n_groups: int | None = None) -> bool:
-        """Whether training goes over mini-batches."""
+        """Tell whether training goes over mini-batches.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows.
+        n_groups : int, optional
+            Number of groups; None if rows are independent.
+
+        Returns
+        -------
+        bool
+            Whether a batch is smaller than the sample.
+        """
         return self.batch_rows(n_rows) is not None
 
     def batch_rows(self, n_rows: int) -> int | None:
-        """Rows of a batch in a sample of this size; None if a batch is the whole sample.
+        """Return the number of rows of a batch in a sample of some size.
 
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows of the sample.
+
+        Returns
+        -------
+        int or None
+            Rows of a batch; None if a batch is the whole sample.
+
+        Examples
+        --------
         >>> MLPGate().batch_rows(1_000), MLPGate().batch_rows(1_000_000)
         (None, 384)
         """
@@ -260,23 +351,68 @@ class MLPGate(Gate):
         return int(batch)
 
     def predict_weights(self, X: Inputs) -> Array:
-        """Weights of each row: (n, p) -> (n, M), non-negative, summing to one."""
+        """Return the weights of each row.
+
+        Parameters
+        ----------
+        X : (n, p) array
+            The inputs.
+
+        Returns
+        -------
+        (n, M) array
+            The weights: non-negative, with sum one in each row.
+        """
         return self._evaluate(X)
 
     def average(self, X: Inputs, P: Array) -> Array:
-        """Predictions averaged with the weights: (n, p), (n, M[, K]) -> (n[, K]), in one pass."""
+        """Average predictions with the weights of each row, in one pass.
+
+        Parameters
+        ----------
+        X : (n, p) array
+            The inputs.
+        P : (n, M) or (n, M, K) array
+            Predictions of the candidates.
+
+        Returns
+        -------
+        (n,) or (n, K) array
+            The averages.
+        """
         return self._evaluate(X, P)
 
     def logits(self, X: Inputs) -> Array:
-        """Logits of each row: (n, p) -> (n, M), shifted so that the last one is zero.
+        """Return the logits of each row, shifted so that the last one is zero.
 
         They are logarithms of the weights: a weight of exactly zero gives ``-inf``.
+
+        Parameters
+        ----------
+        X : (n, p) array
+            The inputs.
+
+        Returns
+        -------
+        (n, M) array
+            The logits.
         """
         with np.errstate(divide="ignore"):
             return pin_last(np.log(self.predict_weights(X)))
 
     def objective(self, data: Labelled) -> Float64:
-        """Value of the objective of training for each network: -> (n_restarts,)."""
+        """Compute the objective of training for each network.
+
+        Parameters
+        ----------
+        data : Labelled
+            The sample on which the gate was fitted.
+
+        Returns
+        -------
+        (n_restarts,) array
+            The values.
+        """
         check_is_fitted(self)
         M = data.n_candidates
         network = self._network(data.n_inputs, M)
@@ -348,68 +484,19 @@ class MLPGate(Gate):
         decay[: network.output_bias.start] += 2.0 * self.shrinkage
         return decay.astype(np.float32)
 
-    def _check_parameters(self) -> None:
-        if not _are_layers(self.hidden):
-            raise InvalidInputError(
-                f"hidden of MLPGate must be a sequence of positive integers; received "
-                f"{self.hidden!r}. Pass (16,) for one layer of 16 units, () for a linear gate."
-            )
-        check_rules(self, _CHOICES, _RULES)
-
 
 def stacked(constant: Array, gates: Sequence[MLPGate], shares: Sequence[float]) -> Stack:
     """Weights ``constant + sum_g share_g w_g(x)`` of fitted gates as one stack of networks.
 
     constant : (M,); a gate at infinite shrinkage adds to it.
     """
-    members = list(zip(gates, shares, strict=True))
-    for gate, share in members:
-        if len(gate.parameters_) == 0:
+    ensembles = []
+    for gate, share in zip(gates, shares, strict=True):
+        if len(gate.parameters_):
+            ensembles.append(gate._ensemble(share, gate.parameters_))
+        else:
             constant = constant + share * gate.global_weights_
-    return Stack.of(
-        constant,
-        [
-            gate._ensemble(share, gate.parameters_)
-            for gate, share in members
-            if len(gate.parameters_)
-        ],
-    )
-
-
-def _are_layers(hidden: Any) -> bool:
-    listed = isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str)
-    return listed and all(is_count(units) for units in hidden)
-
-
-_CHOICES = {
-    "activation": ("relu", "identity"),
-    "schedule": ("cosine", "constant"),
-    "start": ("global", "random"),
-}
-_RULES: Rules = (
-    (
-        "shrinkage",
-        lambda value: is_number(value) and value >= 0.0,
-        "at least 0 (infinity is the global gate)",
-    ),
-    ("learning_rate", is_positive, "a positive number"),
-    ("n_steps", or_none(is_count), "a positive integer, or None"),
-    (
-        "batch_size",
-        lambda value: value is None or value == "all" or is_count(value),
-        "a positive integer, 'all' or None",
-    ),
-    ("weight_decay", is_finite_size, "at least 0 and finite"),
-    ("logit_bound", or_none(is_positive), "None or positive"),
-    ("n_restarts", is_count, "a positive integer"),
-    ("standardize", is_flag, "True or False"),
-    ("tol", is_finite_size, "at least 0 and finite"),
-    (
-        "n_jobs",
-        or_none(lambda value: is_number(value) and is_count(abs(value))),
-        "None or an integer that is not 0",
-    ),
-)
+    return Stack.of(constant, ensembles)
 
 
 def fit_gates(gates: Sequence[MLPGate], data: Labelled, jobs: Sequence[Job]) -> None:
@@ -428,7 +515,7 @@ def fit_gates(gates: Sequence[MLPGate], data: Labelled, jobs: Sequence[Job]) -> 
         chunks = chunks_for(gates[:1], data, members[0][1].rows)
         anchors: dict[int, tuple[Float64, float]] = {}
         for gate, job in members:
-            key, seed = id(job.global_weights), _integer(gate.random_state)
+            key, seed = id(job.global_weights), integer_seed(gate.random_state)
             if key not in anchors:
                 anchors[key] = anchor_and_scale(data, job.rows, job.global_weights)
             by_seed.setdefault(seed, []).extend(begin(gate, chunks, *anchors[key], seed))
@@ -467,27 +554,17 @@ def begin(
     gate.n_steps_ = np.zeros(n_networks, dtype=np.int64)
     batch = gate.batch_rows(len(data.y))
     rates, decay = gate._rates(chunks.n_rows, batch), gate._decay(network)
-    starts = [
-        gate._start(network, rng, anchor[layout.candidates])
-        for rng in np.random.default_rng(seed).spawn(n_networks)
-    ]
-    return [
-        Training(gate, i, network, chunks, batch, Progress.at(start, decay), rates)
-        for i, start in enumerate(starts)
-    ]
-
-
-def _integer(seed: RandomState) -> int:
-    """The seed itself, or one that the generator draws."""
-    if isinstance(seed, int | np.integer):
-        return int(seed)
-    return int(check_random_state(seed).randint(2**31))
+    trainings = []
+    for i, rng in enumerate(np.random.default_rng(seed).spawn(n_networks)):
+        start = Progress.at(gate._start(network, rng, anchor[layout.candidates]), decay)
+        trainings.append(Training(gate, i, network, chunks, batch, start, rates))
+    return trainings
 
 
 def theorem_architecture(
     n: int, p: int, *, smoothness: float = 1.0, tail_index: float = 1.0, constant: float = 1.0
 ) -> tuple[int, ...]:
-    """Hidden layers of the network in Theorems 1 to 3, for `MLPGate(hidden=...)`.
+    """Return the hidden layers of the network in Theorems 1 to 3, for `MLPGate(hidden=...)`.
 
     Depth ``D = n^a ceil(log2(8 n^a))`` with ``a = 1 / (4 gamma + 4)``, and width
     ``p^(floor(kappa) + 1)``, both times a constant that the theorems leave open. A network of
@@ -495,11 +572,22 @@ def theorem_architecture(
 
     Parameters
     ----------
-    n, p : numbers of rows and inputs
-    smoothness : kappa of the Hölder class of the weight functions; its floor is the largest
-        integer strictly below it
-    tail_index : gamma of the sub-Weibull loss: 0 bounded, 1/2 sub-Gaussian, 1 sub-exponential
-    constant : the factor that the theorems leave open
+    n : int
+        Number of rows.
+    p : int
+        Number of inputs.
+    smoothness : float
+        The kappa of the Hölder class of the weight functions. Its floor is the largest integer
+        strictly below it.
+    tail_index : float
+        The gamma of the sub-Weibull loss: 0 bounded, 1/2 sub-Gaussian, 1 sub-exponential.
+    constant : float
+        The factor that the theorems leave open.
+
+    Returns
+    -------
+    tuple of int
+        Units of each hidden layer.
 
     Examples
     --------

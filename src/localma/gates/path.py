@@ -8,7 +8,7 @@ path instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +17,9 @@ from localma._types import Array, Float64, Rows
 from localma.equations import global_average, local_average, row_losses
 from localma.folds import Fold
 from localma.gates.base import Gate, Job
+from localma.gates.constant import anchor_and_scale, find_global_weights
 from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.trainer import Training, advance
-from localma.gates.global_ import anchor_and_scale, find_global_weights
 from localma.gates.labelled import Labelled
 from localma.gates.mlp import MLPGate, begin, chunks_for
 from localma.gates.points import Fitted, FoldRows, HeldOut, Members, Point
@@ -69,22 +69,22 @@ class SeparatePath:
         ]
         return HeldOut.of(self.data, folds, members, np.concatenate(mixtures, axis=1), random)
 
-    def refit(self, seeds: Sequence[int], kept: Collection[int], weights: Array) -> Members:
+    def refit(self, seeds: Sequence[int], chosen: Sequence[int], weights: Array) -> Members:
         """Train some points on all rows, one gate per seed."""
-        return self._train([None], [weights], seeds, kept)[0]
+        return self._train([None], [weights], seeds, chosen)[0]
 
     def _train(
         self,
         rows: Sequence[Rows | None],
         anchors: Sequence[Array],
         seeds: Sequence[int],
-        kept: Collection[int],
+        chosen: Sequence[int],
     ) -> list[Members]:
         """Train points on several sets of rows, all gates of a kind at once."""
         gates: dict[tuple[int, int], list[Gate]] = {}
         kinds = {point.name: point.gate for point in self.points if point.gate is not None}
         for kind, gate in kinds.items():
-            local = [k for k in sorted(kept) if self.points[k].name == kind]
+            local = [k for k in chosen if self.points[k].name == kind]
             keys = [(i, k, seed) for i in range(len(rows)) for k in local for seed in seeds]
             jobs = [Job(rows[i], self.points[k].shrinkage, seed, anchors[i]) for i, k, seed in keys]
             for (i, k, _), fitted in zip(keys, gate.fit_jobs(self.data, jobs), strict=True):
@@ -147,9 +147,10 @@ class HalvingPath:
         advance(self._trainings_of(better), 1.0, seed=(self.seed, 2), n_jobs=self.n_jobs)
         self._judge(better, folds)
         members = [self._members(f, fold, anchors[f]) for f, fold in enumerate(folds)]
-        return HeldOut.of(self.data, folds, members, self._all_mixtures(), random)
+        mixtures = np.stack([self._mixture_of(k) for k in range(len(self.points))])
+        return HeldOut.of(self.data, folds, members, mixtures, random)
 
-    def refit(self, seeds: Sequence[int], kept: Collection[int], weights: Array) -> Members:
+    def refit(self, seeds: Sequence[int], chosen: Sequence[int], weights: Array) -> Members:
         """Train some points on all rows, one gate per seed.
 
         If one fold judged, the first gate continues from the path. It joins the others, which
@@ -157,14 +158,14 @@ class HalvingPath:
         """
         # The best candidate is computed from all rows only if it has weight.
         rows = None
-        if all(self.points[k].name != "best" for k in kept):
+        if all(self.points[k].name != "best" for k in chosen):
             rows = self.folds[0][1][:1]
         members = constant_members(self.data, rows, self.points, weights)
         scaled = anchor_and_scale(self.data, None, weights)
         chunks = self._chunks_of_all_rows()
         continued: list[Training] = []
         fresh: list[Training] = []
-        for k in sorted(k for k in kept if self.points[k].gate is not None):
+        for k in [k for k in chosen if self.points[k].gate is not None]:
             gates = [self._gate(k, seed) for seed in seeds]
             starts = [
                 begin(gate, chunks[self.points[k].name], *scaled, seed)
@@ -198,10 +199,6 @@ class HalvingPath:
                 members.append(fitted)
                 self.mixtures[f, k] = global_average(fitted.constant, P)
         return members
-
-    def _all_mixtures(self) -> Array:
-        """Predictions of every point for the judging rows of all folds: (points, rows, K)."""
-        return np.stack([self._mixture_of(k) for k in range(len(self.points))])
 
     def _mixture_of(self, k: int) -> Array:
         """Predictions of one point for the judging rows of all folds: (rows, K)."""
@@ -237,7 +234,7 @@ class HalvingPath:
                 gate = self._gate(k, self.seed)
                 self.trainings[f, k] = begin(gate, self.chunks[f][name], *scaled, self.seed)
 
-    def _trainings_of(self, points: Collection[int]) -> list[Training]:
+    def _trainings_of(self, points: Sequence[int]) -> list[Training]:
         """The trainings of some points in all folds."""
         return [
             training
@@ -246,7 +243,7 @@ class HalvingPath:
             for training in self.trainings[f, k]
         ]
 
-    def _judge(self, points: Collection[int], folds: Sequence[FoldRows]) -> None:
+    def _judge(self, points: Sequence[int], folds: Sequence[FoldRows]) -> None:
         """Predict the rows that judge with some points in their present state."""
         for f, fold in enumerate(folds):
             X, P = self.data.table[fold.judging], self.data.P[fold.judging]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -73,14 +73,14 @@ class MixedGates:
     shares: Array
 
     @classmethod
-    def of(cls, members: Members, weights: Sequence[float], kept: Collection[int]) -> MixedGates:
+    def of(cls, members: Members, weights: Sequence[float]) -> MixedGates:
         """Average points of a path; the restarts of a point share its weight."""
         M = next(len(fitted.constant) for fitted in members if fitted.constant is not None)
         constant: Float64 = np.zeros(M)
         gates: list[Gate] = []
         points: list[int] = []
         shares: list[float] = []
-        for k in sorted(kept):
+        for k in np.flatnonzero(weights).tolist():
             fitted = members[k]
             if fitted.constant is not None:
                 constant = constant + weights[k] * fitted.constant
@@ -224,12 +224,12 @@ class HeldOut:
             blocks = two_halves(data, rows, random)
         sizes = [(len(fold.train), len(fold.judging)) for fold in folds]
         overlap = fold_overlap(sizes, len(rows) / len(np.unique(rows)))
-        losses = [data.baseline_losses(fold.anchor, fold.judging) for fold in folds]
-        compared = [fold_losses for fold_losses in losses if fold_losses is not None]
-        baseline = None
-        if compared:
-            baseline = np.concatenate(compared)
-        return cls(data, mixtures, rows, blocks, members, overlap, baseline)
+        losses = None
+        if (baseline := data.baseline) is not None:
+            losses = np.concatenate(
+                [baseline.losses(baseline.learn(fold.anchor), fold.judging) for fold in folds]
+            )
+        return cls(data, mixtures, rows, blocks, members, overlap, losses)
 
     @property
     def related(self) -> dict[str, Rows]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,30 @@ from sklearn.base import clone
 
 from localma._types import AnyArray, Json
 from localma.errors import FileFormatError, InvalidInputError, UntrustedFileError
+from localma.gates.auto import ShrunkGate
 from localma.gates.base import Gate
+from localma.gates.constant import EqualGate, GlobalGate
+from localma.gates.deep.image import ImageGate
+from localma.gates.deep.text import TextGate
+from localma.gates.deep.torch_ import TorchGate
+from localma.gates.mlp import MLPGate
 from localma.imports import import_name, import_object
 from localma.storage.array_file import shown
 from localma.storage.fingerprints import beside, found_beside
 
+GATE_CLASSES: dict[str, type[Gate]] = {
+    kind.__name__: kind
+    for kind in (EqualGate, GlobalGate, ImageGate, MLPGate, ShrunkGate, TextGate, TorchGate)
+}
+"""The gates that a saved model may name."""
+
 # Writing.
 
 
-def describe_gate(gate: Gate, classes: Mapping[str, type[Gate]], folder: Path) -> dict[str, Json]:
+def describe_gate(gate: Gate, folder: Path) -> dict[str, Json]:
     """Class and parameters of a gate; paths are relative to the folder."""
     kind = type(gate)
-    is_ours = classes.get(kind.__name__) is kind
+    is_ours = GATE_CLASSES.get(kind.__name__) is kind
     name = kind.__name__ if is_ours else import_name(kind)
     if name is None:
         raise InvalidInputError(
@@ -38,16 +49,16 @@ def describe_gate(gate: Gate, classes: Mapping[str, type[Gate]], folder: Path) -
             value = None
         elif parameter in gate.path_parameters and isinstance(value, str) and os.path.exists(value):
             value = Path(value)
-        parameters[parameter] = _to_json(value, classes, folder)
+        parameters[parameter] = _to_json(value, folder)
     return {"kind": name, "known": is_ours, "parameters": parameters}
 
 
-def _to_json(value: Any, classes: Mapping[str, type[Gate]], folder: Path) -> Json:
+def _to_json(value: Any, folder: Path) -> Json:
     """A parameter in JSON, which has no infinity, no tuples, no paths and no gates."""
     if isinstance(value, Gate):
-        return {"$gate": describe_gate(value, classes, folder)}
+        return {"$gate": describe_gate(value, folder)}
     if isinstance(value, tuple | list):
-        return {"$" + type(value).__name__: [_to_json(item, classes, folder) for item in value]}
+        return {"$" + type(value).__name__: [_to_json(item, folder) for item in value]}
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
@@ -73,13 +84,11 @@ class Restoring:
 
     Parameters
     ----------
-    classes : the gates that a recipe may name
     trust : whether paths and import names are followed
     folder : where relative paths start
     gate : the module of a gate, or the whole gate before its fit, if the caller passed one
     """
 
-    classes: Mapping[str, type[Gate]]
     trust: bool
     folder: Path
     gate: Any = None
@@ -87,9 +96,9 @@ class Restoring:
     def make(self, recipe: Json) -> Gate:
         """Make a gate, not yet fitted, from its class and parameters."""
         kind, is_ours, parameters = _checked(recipe)
-        if is_ours and kind not in self.classes:
-            raise FileFormatError(f"Unknown gate {shown(kind)}; known: {sorted(self.classes)}.")
-        gate_class = self.classes[kind] if is_ours else self._imported(kind)
+        if is_ours and kind not in GATE_CLASSES:
+            raise FileFormatError(f"Unknown gate {shown(kind)}; known: {sorted(GATE_CLASSES)}.")
+        gate_class = GATE_CLASSES[kind] if is_ours else self._imported(kind)
         values = {
             name: self._parameter(gate_class, name, value) for name, value in parameters.items()
         }

@@ -25,10 +25,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from localma._types import AnyArray, Array, Float32, RandomState
 from localma.errors import FileFormatError, InvalidInputError
-from localma.folds import Fold
-from localma.gates.base import Gate, Job, arrays_below
-from localma.gates.deep.torch_ import MakeModule, RowSource, TorchGate
-from localma.gates.labelled import Labelled, plain_arrays
+from localma.gates.base import Folds, Gate, Job, arrays_below
+from localma.gates.deep.torch_ import MakeModule, TorchGate
+from localma.gates.labelled import Labelled, RowSource, plain_arrays
 from localma.gates.mlp import MLPGate
 from localma.progress import track
 from localma.storage.cache import MAX_BYTES, Shelf
@@ -257,26 +256,61 @@ class EncodedGate(Gate, Generic[R]):
         """Where the network comes from, for messages."""
 
     def fit(
-        self,
-        data: Labelled,
-        *,
-        global_weights: Array | None = None,
-        folds: Sequence[Fold] | None = None,
+        self, data: Labelled, *, global_weights: Array | None = None, folds: Folds = None
     ) -> Self:
-        """Learn the weights; `folds` are not used. See `Gate.fit`."""
+        """Learn the weights.
+
+        Parameters
+        ----------
+        data : Labelled
+            The labelled sample.
+        global_weights : (M,) array, optional
+            The weights to which shrinkage pulls. By default they are computed.
+        folds : sequence of (train, test), optional
+            Not used.
+
+        Returns
+        -------
+        Gate
+            The fitted gate.
+        """
         encoded = self._encode(data)
         self.inner_ = self._new_inner().fit(encoded, global_weights=global_weights)
         return self
 
     def fit_jobs(self, data: Labelled, jobs: Sequence[Job]) -> list[Self]:
-        """Train one copy of this gate per job; a frozen network reads the rows once for all."""
+        """Train one copy of this gate per job; a frozen network reads the rows once for all.
+
+        Parameters
+        ----------
+        data : Labelled
+            The labelled sample.
+        jobs : sequence of Job
+            The rows, shrinkage and seed of each training.
+
+        Returns
+        -------
+        list of Gate
+            The fitted gates, in the order of the jobs.
+        """
         encoded = self._encode(data)
         n_copies = encoded.n_rows // data.n_rows
         inner = self._new_inner().fit_jobs(encoded, _on_copies(jobs, data.n_rows, n_copies))
         return [self._twin(job, gate) for job, gate in zip(jobs, inner, strict=True)]
 
     def predict_weights(self, X: RowSource) -> Array:
-        """Weights of each row: (n, M), non-negative, summing to one."""
+        """Return the weights of each row.
+
+        Parameters
+        ----------
+        X : n inputs
+            Texts or images.
+
+        Returns
+        -------
+        (n, M) array
+            The weights: non-negative, with sum one in each row.
+        """
         check_is_fitted(self)
         X, *_ = plain_arrays(X)
         if n_rows(X) == 0:
@@ -289,14 +323,31 @@ class EncodedGate(Gate, Generic[R]):
         return self.inner_.global_weights_
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return the fitted state for `restore`. A frozen network is not part of it."""
+        """Return the fitted state for `restore`. A frozen network is not part of it.
+
+        Returns
+        -------
+        dict of str to array
+            The arrays by name.
+        """
         check_is_fitted(self)
         fingerprint = np.frombuffer(bytes.fromhex(self.fingerprint_), dtype=np.uint8)
         inner = {f"inner.{name}": array for name, array in self.inner_.arrays().items()}
         return {"encoder": fingerprint} | inner
 
     def restore(self, arrays: dict[str, AnyArray]) -> Self:
-        """Restore the fitted state, checking that the network is the one of the fit."""
+        """Restore the fitted state, checking that the network is the one of the fit.
+
+        Parameters
+        ----------
+        arrays : dict of str to array
+            The result of `arrays` of a fitted gate with the same parameters.
+
+        Returns
+        -------
+        Gate
+            The fitted gate.
+        """
         self._check_parameters()
         self.fingerprint_ = arrays["encoder"].tobytes().hex()
         self._check_unchanged()
@@ -363,7 +414,7 @@ class EncodedGate(Gate, Generic[R]):
     def _new_head(self) -> Gate:
         if self.head is None:
             return MLPGate((32,))
-        if not {"shrinkage", "random_state"} <= set(self.head.get_params(deep=False)):
+        if not self.head._can_shrink:
             raise InvalidInputError(
                 f"head of {type(self).__name__} must be a gate with the parameters shrinkage and "
                 f"random_state, such as MLPGate((16,)); received {self.head!r}."

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from localma._optional import optional
 from localma._types import AnyArray, Array, Rows
 from localma.errors import FileFormatError, InvalidInputError
-from localma.gates.base import Rules, arrays_below, check_rules, is_count, is_number
+from localma.gates.base import COUNT, FLAG, POSITIVE, REAL, Rule, arrays_below
 from localma.gates.deep.features import EncodedGate
 from localma.gates.deep.torch_ import TorchGate
 from localma.gates.labelled import Labelled
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from localma.gates.deep.image_networks import ImageEncoder, NetworkSpec
+    from localma.gates.deep.encoders import ImageEncoder, NetworkSpec
     from localma.images import ImageRows, ImageSource
 
+
+PAIR = COUNT.each("(height, width)", (2,))
 Network: TypeAlias = "str | nn.Module | Callable[[], nn.Module]"
 CandidatesOn: TypeAlias = Callable[[NDArray[np.uint8], Rows], Array]
 
@@ -120,12 +122,40 @@ class ImageGate(EncodedGate["ImageRows"]):
     network : str, torch.nn.Module or function that makes one
         "cnn"; the name of a network of timm; or a module from standardized images (n, 3, h, w) to
         features, (n, d) or (n, d, h, w). A linear layer from features to logits is added.
-    weights : path, optional
-        Weights file of a named network. Training starts at these weights; a frozen network keeps
-        them.
     frozen : bool
         Whether the network is left unchanged. If so, features are computed once per image, and
         `head` learns the weights from them.
+    head : Gate, optional
+        Learns the weights from frozen features. By default, `MLPGate` with 32 units.
+    cache : folder, optional
+        Folder for frozen features, by the content of image and network. By default, they stay in
+        memory. It may be the folder of `Cached` candidates; the functions that inspect and clean
+        that folder work for features, too.
+    shrinkage : float
+        At least 0; `inf` gives exactly the global weights. As in `MLPGate`. Zero works well for a
+        network that starts at random and is trained on thousands of images.
+    n_epochs : int
+        Maximum number of passes over the rows, as in `TorchGate`.
+    batch_size : int
+        Number of rows in a batch, also of a frozen network.
+    learning_rate : float
+        Learning rate of Adam at the first step.
+    validation_fraction : float
+        Share of the rows that are held out to evaluate each epoch.
+    patience : int
+        Training ends after this many epochs without improvement on the held-out rows.
+    device : str, optional
+        As in `TorchGate`. A gate can predict on another device than the one it was trained on.
+    checkpoint : folder, optional
+        Folder to which the state of training is written after each epoch.
+    progress : bool, optional
+        Whether to show a progress bar. With None, a bar is shown on a terminal if training takes
+        long.
+    random_state : int, RandomState instance or None
+        Seed of the start, the held-out rows and the batches.
+    weights : path, optional
+        Weights file of a named network. Training starts at these weights; a frozen network keeps
+        them.
     size : int or (int, int), optional
         Height and width to which images are resized, without keeping their proportions. By default,
         the size for which a named network was designed; for other networks, all images must have
@@ -146,20 +176,6 @@ class ImageGate(EncodedGate["ImageRows"]):
         image would be on both sides.
     n_copies : int
         Number of augmented copies of each image, if you pass `candidates_on`.
-    head : Gate, optional
-        Learns the weights from frozen features. By default, `MLPGate` with 32 units.
-    cache : folder, optional
-        Folder for frozen features, by the content of image and network. By default, they stay in
-        memory. It may be the folder of `Cached` candidates; the functions that inspect and clean
-        that folder work for features, too.
-    shrinkage : float
-        At least 0; `inf` gives exactly the global weights. As in `MLPGate`. Zero works well for a
-        network that starts at random and is trained on thousands of images.
-    n_epochs, batch_size, learning_rate, validation_fraction, patience, checkpoint, progress
-        Training of the whole network, as in `TorchGate`. A frozen network also uses `batch_size`.
-    device : str, optional
-        As in `TorchGate`. A gate can predict on another device than the one it was trained on.
-    random_state : int, RandomState instance or None
 
     Attributes
     ----------
@@ -168,6 +184,7 @@ class ImageGate(EncodedGate["ImageRows"]):
     size_ : (int, int)
         Height and width of the images that the network gets.
     global_weights_ : (M,) array
+        The weights to which shrinkage pulls.
 
     Examples
     --------
@@ -185,6 +202,17 @@ class ImageGate(EncodedGate["ImageRows"]):
 
     code_parameters = ("network",)
     path_parameters = ("weights",)
+    _rules: ClassVar[Mapping[str, Rule]] = {
+        "frozen": FLAG,
+        "n_copies": COUNT,
+        "batch_size": COUNT,
+        "size": Rule(
+            lambda size: size is None or COUNT.passes(size) or PAIR.passes(size),
+            "a positive integer, or (height, width), or None",
+        ),
+        "mean": REAL.each("three finite numbers", (3,)).or_none(),
+        "std": POSITIVE.each("three positive numbers", (3,)).or_none(),
+    }
 
     network: Network = "cnn"
     _: KW_ONLY
@@ -201,13 +229,30 @@ class ImageGate(EncodedGate["ImageRows"]):
     patience: int = 5
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return the fitted state for `restore`. A frozen network is not part of it."""
+        """Return the fitted state for `restore`. A frozen network is not part of it.
+
+        Returns
+        -------
+        dict of str to array
+            The arrays by name.
+        """
         return super().arrays() | {"size": np.array(self.size_, dtype=np.int64)}
 
     def restore(self, arrays: dict[str, AnyArray]) -> Self:
-        """Restore the fitted state, checking that the network is the one of the fit."""
+        """Restore the fitted state, checking that the network is the one of the fit.
+
+        Parameters
+        ----------
+        arrays : dict of str to array
+            The result of `arrays` of a fitted gate with the same parameters.
+
+        Returns
+        -------
+        ImageGate
+            The fitted gate.
+        """
         size = arrays["size"].tolist()
-        if not isinstance(size, list) or not _is_size(size) or max(size) > MAX_PIXELS:
+        if not PAIR.passes(size) or max(size) > MAX_PIXELS:
             raise FileFormatError(
                 f"The array 'size' of ImageGate must hold a height and a width, from 1 to "
                 f"{MAX_PIXELS}; received {arrays['size'].ravel()[:4].tolist()}."
@@ -235,7 +280,7 @@ class ImageGate(EncodedGate["ImageRows"]):
                 "weights of ImageGate is only for a network of timm; received network="
                 f"{self.network!r}. Load the weights into the module."
             )
-        check_rules(self, {}, _RULES)
+        super()._check_parameters()
 
     def _rows(self, X: ImageSource, *, fitting: bool) -> ImageRows:
         from localma.images import ImageRows
@@ -249,7 +294,7 @@ class ImageGate(EncodedGate["ImageRows"]):
     def _with_copies(self, data: Labelled) -> Labelled:
         if self.candidates_on is None:
             return data
-        from localma.gates.deep.image_networks import AugmentedRows
+        from localma.gates.deep.encoders import AugmentedRows
 
         augmentation = self._augmentation()
         if augmentation is None:
@@ -285,7 +330,7 @@ class ImageGate(EncodedGate["ImageRows"]):
             yield P
 
     def _open_encoder(self) -> ImageEncoder:
-        from localma.gates.deep.image_networks import ImageEncoder
+        from localma.gates.deep.encoders import ImageEncoder
 
         return ImageEncoder(self._spec())
 
@@ -328,7 +373,7 @@ class ImageGate(EncodedGate["ImageRows"]):
         return f"network={name!r} with weights={fspath(self.weights)!r}"
 
     def _spec(self) -> NetworkSpec:
-        from localma.gates.deep.image_networks import NetworkSpec
+        from localma.gates.deep.encoders import NetworkSpec
 
         return NetworkSpec(self.network, self.weights, self.mean, self.std)
 
@@ -336,28 +381,6 @@ class ImageGate(EncodedGate["ImageRows"]):
         if isinstance(self.augment, Augmentation):
             return self.augment
         return Augmentation() if self.augment else None
-
-
-_RULES: Rules = (
-    ("frozen", lambda v: isinstance(v, bool | np.bool_), "True or False"),
-    ("n_copies", is_count, "at least 1, and an integer"),
-    ("batch_size", is_count, "a positive integer"),
-    ("size", lambda v: v is None or _is_size(v), "a positive integer, or (height, width), or None"),
-    ("mean", lambda v: v is None or _are_three(v), "three finite numbers, or None"),
-    ("std", lambda v: v is None or _are_three(v, lower=0.0), "three positive numbers, or None"),
-)
-
-
-def _is_size(size: int | Sequence[int]) -> bool:
-    return is_count(size) or (_has_length(size, 2) and all(map(is_count, size)))
-
-
-def _are_three(values: Sequence[float], lower: float = -np.inf) -> bool:
-    return _has_length(values, 3) and all(is_number(v) and lower < v < np.inf for v in values)
-
-
-def _has_length(values: float | Sequence[float], length: int) -> TypeGuard[Sequence[float]]:
-    return isinstance(values, Sequence | np.ndarray) and len(values) == length
 
 
 def _height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | None:

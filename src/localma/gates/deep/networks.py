@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from localma._types import AnyArray, Array, Rows
 from localma.errors import FileFormatError, InvalidInputError
-from localma.gates.deep.torch_ import Collate, MakeModule, Preprocess, RowSource
-from localma.gates.global_ import floored
+from localma.gates.constant import floored
+from localma.gates.deep.torch_ import Collate, MakeModule, Preprocess
+from localma.gates.labelled import RowSource
 
 Batch: TypeAlias = "Tensor | list[str] | list[bytes] | dict[str, Batch] | tuple[Batch, ...]"
 """The input of a module: one tensor, texts, or several of these, by name or in order."""

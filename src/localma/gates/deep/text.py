@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from localma._optional import optional
 from localma.errors import InvalidInputError
-from localma.gates.base import Rules, check_rules, is_count
+from localma.gates.base import COUNT, FLAG, Rule
 from localma.gates.deep.features import EncodedGate
-from localma.gates.deep.torch_ import RowSource, TorchGate
+from localma.gates.deep.torch_ import TorchGate
+from localma.gates.labelled import RowSource
 from localma.pretrained import model_folder
 from localma.tables.frames import column_names, column_values, n_rows
 
 if TYPE_CHECKING:
-    from localma.gates.deep.text_encoders import TextEncoder
+    from localma.gates.deep.encoders import TextEncoder
 
 
 @dataclass(eq=False, repr=False)  # the fields are scikit-learn parameters
@@ -41,10 +40,6 @@ class TextGate(EncodedGate[list[str]]):
     frozen : bool
         Whether the encoder is left unchanged. If so, features are computed once per text, and
         `head` learns the weights from them.
-    pooling : {"mean", "cls"}
-        How the vectors of the tokens become one vector: their mean, or the first one.
-    max_length : int
-        Number of tokens after which a text is cut.
     head : Gate, optional
         Learns the weights from frozen features. By default, `MLPGate` with 32 units.
     cache : folder, optional
@@ -54,17 +49,36 @@ class TextGate(EncodedGate[list[str]]):
     shrinkage : float
         At least 0; `inf` gives exactly the global weights. As in `MLPGate`. In fine-tuning, it
         pulls the parameters to those of the original encoder.
-    n_epochs, batch_size, learning_rate, validation_fraction, patience, checkpoint, progress
-        Fine-tuning, as in `TorchGate`. A frozen encoder also uses `batch_size`.
+    n_epochs : int
+        Maximum number of passes over the rows, as in `TorchGate`.
+    batch_size : int
+        Number of rows in a batch, also of a frozen network.
+    learning_rate : float
+        Learning rate of Adam at the first step.
+    validation_fraction : float
+        Share of the rows that are held out to evaluate each epoch.
+    patience : int
+        Training ends after this many epochs without improvement on the held-out rows.
     device : str, optional
         As in `TorchGate`. A gate can predict on another device than the one it was trained on.
+    checkpoint : folder, optional
+        Folder to which the state of training is written after each epoch.
+    progress : bool, optional
+        Whether to show a progress bar. With None, a bar is shown on a terminal if training takes
+        long.
     random_state : int, RandomState instance or None
+        Seed of the start, the held-out rows and the batches.
+    pooling : {"mean", "cls"}
+        How the vectors of the tokens become one vector: their mean, or the first one.
+    max_length : int
+        Number of tokens after which a text is cut.
 
     Attributes
     ----------
     inner_ : Gate
         The gate that learned the weights: a `TorchGate` on texts, or the head on features.
     global_weights_ : (M,) array
+        The weights to which shrinkage pulls.
 
     Examples
     --------
@@ -74,6 +88,14 @@ class TextGate(EncodedGate[list[str]]):
     """
 
     path_parameters = ("encoder",)
+    _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pooling": ("mean", "cls")}
+    _rules: ClassVar[Mapping[str, Rule]] = {
+        "encoder": Rule(
+            lambda value: isinstance(value, str | PathLike), "a folder, or a name on the hub"
+        ),
+        "frozen": FLAG,
+        "max_length": COUNT,
+    }
 
     encoder: str | PathLike[str]
     _: KW_ONLY
@@ -87,25 +109,25 @@ class TextGate(EncodedGate[list[str]]):
     def _check_parameters(self) -> None:
         optional("torch", extra="torch")
         optional("transformers", extra="text")
-        check_rules(self, {"pooling": ("mean", "cls")}, _RULES)
+        super()._check_parameters()
 
     def _rows(self, X: RowSource, *, fitting: bool) -> list[str]:
         return as_texts(X)
 
     def _open_encoder(self) -> TextEncoder:
-        from localma.gates.deep.text_encoders import TextEncoder
+        from localma.gates.deep.encoders import TextEncoder
 
         return TextEncoder(self._folder(), self.pooling, self.max_length)
 
     def _trained_gate(self, *, restoring: bool) -> TorchGate:
-        from localma.gates.deep.text_encoders import Tokens, make_logits
+        from localma.gates.deep.encoders import Tokens, make_logits
 
         folder = self._folder()
         make = partial(make_logits, folder, self.pooling, self.max_length, not restoring)
         return self._torch_gate(make, "start", collate=Tokens(folder, self.max_length))
 
     def _fingerprint(self) -> str:
-        from localma.gates.deep.text_encoders import encoder_fingerprint
+        from localma.gates.deep.encoders import encoder_fingerprint
 
         settings = f"{self.pooling} {int(self.max_length)}"
         return encoder_fingerprint(self._folder(), settings, with_weights=self.frozen)
@@ -117,16 +139,10 @@ class TextGate(EncodedGate[list[str]]):
         return model_folder(self.encoder)
 
 
-_RULES: Rules = (
-    ("encoder", lambda value: isinstance(value, str | PathLike), "a folder, or a name on the hub"),
-    ("frozen", lambda value: isinstance(value, bool | np.bool_), "True or False"),
-    ("max_length", is_count, "a positive integer"),
-)
-
-
 def as_texts(X: RowSource) -> list[str]:
     """Rows of X as strings; raise an error that names the row if one is not a string.
 
+    >>> import numpy as np
     >>> as_texts(np.array(["a text", ""]))
     ['a text', '']
     """

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from localma._optional import optional
 from localma._types import AnyArray, Array, RandomState, Rows
 from localma.equations import softmax
-from localma.folds import Fold
 from localma.gates.base import (
-    ArrayTypes,
+    COUNT,
+    POSITIVE,
+    SHRINKAGE,
+    Folds,
     Gate,
-    Rules,
+    Rule,
+    Saved,
     arrays_below,
     check_arrays,
-    check_rules,
-    is_count,
+    integer_seed,
     is_number,
-    simplex_weights,
+    read_state,
 )
+from localma.gates.constant import anchor_and_scale
 from localma.gates.fused.chunks import unit_of
-from localma.gates.global_ import anchor_and_scale
-from localma.gates.labelled import Labelled, plain_arrays
+from localma.gates.labelled import Labelled, RowSource, plain_arrays
 from localma.tables.frames import n_rows
 
 if TYPE_CHECKING:
@@ -45,15 +46,12 @@ Collate: TypeAlias = Callable[[list[Any]], Any]
 """A list of rows -> a batch, the input of the module."""
 
 
-class RowSource(Protocol):
-    """Rows of any kind: an array, a tensor, a list, a series or a data set."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: Any, /) -> Any: ...
-
-
 _PARAMETERS = "parameters."
+_STATE = (
+    Saved("global_weights", "M", on_simplex=True),
+    Saved("loss_scale"),
+    Saved("n_epochs", dtype=np.int64),
+)
 _ORDERED_ROWS = 1024
 
 
@@ -162,6 +160,22 @@ class TorchGate(Gate):
     raw_inputs = True
     code_parameters = ("module", "collate", "preprocess")
     unsaved_parameters = (*Gate.unsaved_parameters, "checkpoint")
+    _choices: ClassVar[Mapping[str, tuple[str | None, ...]]] = {
+        "schedule": ("cosine", "constant"),
+        "shrink_to": ("zero", "start"),
+        "mixed_precision": (None, "no", "bf16", "fp16"),
+    }
+    _rules: ClassVar[Mapping[str, Rule]] = {
+        "shrinkage": SHRINKAGE,
+        "learning_rate": POSITIVE,
+        "n_epochs": COUNT,
+        "batch_size": COUNT,
+        "patience": COUNT,
+        "validation_fraction": Rule(
+            lambda value: is_number(value) and 0.0 <= value < 1.0, "at least 0 and below 1"
+        ),
+        "device": Rule(lambda value: isinstance(value, str | None), "None or a name"),
+    }
 
     module: nn.Module | MakeModule
     _: KW_ONLY
@@ -189,16 +203,26 @@ class TorchGate(Gate):
         return type(self)(**self.get_params(deep=False))
 
     def fit(
-        self,
-        data: Labelled,
-        *,
-        global_weights: Array | None = None,
-        folds: Sequence[Fold] | None = None,
+        self, data: Labelled, *, global_weights: Array | None = None, folds: Folds = None
     ) -> Self:
-        """Train a copy of the module; `folds` are not used. See `Gate.fit`.
+        """Train a copy of the module.
 
-        X has n rows: an array of any dimensions, a tensor, a list, a `torch.utils.data.Dataset` or
-        a `datasets.Dataset`. An item of a data set is an input, without a target.
+        Inputs are an array of any dimensions, a tensor, a list, a `torch.utils.data.Dataset` or a
+        `datasets.Dataset`. An item of a data set is an input, without a target.
+
+        Parameters
+        ----------
+        data : Labelled
+            The labelled sample.
+        global_weights : (M,) array, optional
+            The weights to which shrinkage pulls. By default they are computed.
+        folds : sequence of (train, test), optional
+            Not used.
+
+        Returns
+        -------
+        TorchGate
+            The fitted gate.
         """
         self._check_parameters()
         weight = data.sample_weight
@@ -213,7 +237,18 @@ class TorchGate(Gate):
         return self
 
     def predict_weights(self, X: RowSource) -> Array:
-        """Weights of each row: n rows -> (n, M), non-negative, summing to one."""
+        """Return the weights of each row.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array of any dimensions, a tensor, a list or a data set.
+
+        Returns
+        -------
+        (n, M) array
+            The weights: non-negative, with sum one in each row.
+        """
         check_is_fitted(self)
         X, *_ = plain_arrays(X)
         n = n_rows(X)
@@ -231,13 +266,15 @@ class TorchGate(Gate):
             network.cpu()  # a path has many gates, and a device little memory
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return the fitted state for `restore`. The module itself is not part of it."""
+        """Return the fitted state for `restore`. The module itself is not part of it.
+
+        Returns
+        -------
+        dict of str to array
+            The arrays by name.
+        """
         check_is_fitted(self)
-        state: dict[str, AnyArray] = {
-            "global_weights": self.global_weights_,
-            "loss_scale": np.array(self.loss_scale_),
-            "n_epochs": np.array(self.n_epochs_),
-        }
+        state = {saved.name: np.asarray(getattr(self, saved.name + "_")) for saved in _STATE}
         if self.input_shape_ is not None:
             state["input_shape"] = np.array(self.input_shape_, dtype=np.int64)
         if self.network_ is not None:
@@ -246,24 +283,31 @@ class TorchGate(Gate):
         return state
 
     def restore(self, arrays: dict[str, AnyArray]) -> Self:
-        """Restore the fitted state from `arrays`, checking names and shapes."""
+        """Restore the fitted state, checking names and shapes.
+
+        Parameters
+        ----------
+        arrays : dict of str to array
+            The result of `arrays` of a fitted gate with the same parameters.
+
+        Returns
+        -------
+        TorchGate
+            The fitted gate.
+        """
         self._check_parameters()
         parameters = arrays_below(arrays, _PARAMETERS)
         state = {name: array for name, array in arrays.items() if not name.startswith(_PARAMETERS)}
-        expected: ArrayTypes = {
-            "global_weights": ("f", np.shape(state.get("global_weights", ()))),
-            "loss_scale": ("f", ()),
-            "n_epochs": ("iu", ()),
-        }
-        shape = state.get("input_shape")
+        shape = state.pop("input_shape", None)
+        for name, value in read_state(state, _STATE, "TorchGate").items():
+            setattr(self, name + "_", value)
+        self.risks_, self.input_shape_, self.network_ = [], None, None
         if shape is not None:
-            expected = {**expected, "input_shape": ("iu", (shape.size,))}
-        check_arrays(state, expected, "TorchGate")
-        self.global_weights_ = simplex_weights(state["global_weights"], "global_weights")
-        self.loss_scale_, self.n_epochs_ = float(state["loss_scale"]), int(state["n_epochs"])
-        self.risks_ = []
-        self.input_shape_ = None if shape is None else tuple(shape.tolist())
-        self.network_ = self._restored_network(parameters) if parameters else None
+            expected = {"input_shape": ("iu", (shape.size,))}
+            check_arrays({"input_shape": shape}, expected, "TorchGate")
+            self.input_shape_ = tuple(shape.tolist())
+        if parameters:
+            self.network_ = self._restored_network(parameters)
         return self
 
     def _restored_network(self, parameters: dict[str, AnyArray]) -> GateNetwork:
@@ -281,7 +325,7 @@ class TorchGate(Gate):
         from localma.gates.deep.networks import Inputs, start_network
         from localma.gates.deep.training import Trainer, split
 
-        seed = self._seed()
+        seed = integer_seed(self.random_state)
         order = _order(data.X, data.P, data.y, share)
         splits = split(len(order), self.validation_fraction, seed)
         train, held_out = (order[positions] for positions in splits)
@@ -321,30 +365,6 @@ class TorchGate(Gate):
         inputs = np.frombuffer(batch_bytes(trainer.inputs.batch(train[:16])), dtype=np.uint8)
         arrays = [data.P, data.y, data.sample_weight, self.global_weights_, train, held_out]
         return Checkpoint(self.checkpoint, settings, [*arrays, *start.values(), slopes, inputs])
-
-    def _seed(self) -> int:
-        if isinstance(self.random_state, int | np.integer):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31))
-
-    def _check_parameters(self) -> None:
-        check_rules(self, _CHOICES, _RULES)
-
-
-_CHOICES: dict[str, tuple[str | None, ...]] = {
-    "schedule": ("cosine", "constant"),
-    "shrink_to": ("zero", "start"),
-    "mixed_precision": (None, "no", "bf16", "fp16"),
-}
-_RULES: Rules = (
-    ("shrinkage", lambda v: is_number(v) and v >= 0.0, "at least 0 (infinity is the global gate)"),
-    ("learning_rate", lambda v: is_number(v) and 0.0 < v < np.inf, "a positive number"),
-    ("n_epochs", is_count, "a positive integer"),
-    ("batch_size", is_count, "a positive integer"),
-    ("patience", is_count, "a positive integer"),
-    ("validation_fraction", lambda v: is_number(v) and 0.0 <= v < 1.0, "at least 0 and below 1"),
-    ("device", lambda v: v is None or isinstance(v, str), "None or a name"),
-)
 
 
 def _order(X: RowSource, P: Array, y: Array, share: Array) -> Rows:

@@ -193,25 +193,15 @@ class Chunks:
 
     @classmethod
     def of(
-        cls,
-        data: Labelled,
-        rows: Rows | None,
-        block: int,
-        *,
-        standardize: bool,
-        seed: int = 0,
-        whole: bool = False,
+        cls, data: Labelled, rows: Rows | None, block: int, *, standardize: bool, whole: bool
     ) -> Self:
-        """Cut some rows of a sample into chunks, or into a single one if `whole`.
-
-        The order of the runs depends only on the seed.
-        """
+        """Cut some rows of a sample into chunks, or into a single one if `whole`."""
         rows = _weighted(data, rows)
         if whole or len(data.y) < ORDERED_ROWS:
             rows = order_by_content(data, rows)
         layout = Layout.of(data, rows, block, standardize=standardize)
         n = len(data.sample_weight[row_index(rows)])
-        chunks = _cut(data, layout, rows, n, seed, whole=whole)
+        chunks = _cut(data, layout, rows, n, seed=0, whole=whole)
         return cls(chunks, n, layout.unit_weight * n, whole)
 
     @property
@@ -267,6 +257,7 @@ def _row_numbers(data: Labelled) -> int:
 def _cut(
     data: Labelled, layout: Layout, rows: Rows | None, n: int, seed: int, *, whole: bool = False
 ) -> list[Chunk]:
+    """Cut rows into chunks; the order of the runs depends only on the seed."""
     rng = np.random.default_rng(seed)
     runs = rng.permutation(np.arange(-(-n // layout.run), dtype=np.int32))
     count = 1

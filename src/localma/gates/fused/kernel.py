@@ -783,15 +783,9 @@ def train(
 
 @njit(**_INNER)
 def _standardise(
-    X: Float64,
-    origin: int,
-    count: int,
-    mean: Float64,
-    scale: Float64,
-    inputs: Float32,
-    stride: int,
-    width: int,
-) -> None:
+    X: Float64, origin: int, count: int, mean: Float64, scale: Float64, inputs: Float32,
+    stride: int, width: int,
+) -> None:  # fmt: skip
     """Standardise a block, clipped at 1e9: beyond, float32 could overflow in a deep network."""
     for k in range(X.shape[1]):
         for row in range(count):
@@ -1030,13 +1024,9 @@ def _compiled(function: FunctionType, n_parameters: int) -> Dispatcher:
 
     @njit(derivative_type.signature, nogil=True, error_model="numpy")
     def block(
-        y: Float32,
-        mixture: Float32,
-        slope: Float32,
-        unit: float,
-        factor: float,
+        y: Float32, mixture: Float32, slope: Float32, unit: float, factor: float,
         parameters: Float64,
-    ) -> None:
+    ) -> None:  # fmt: skip
         numbers = to_fixed_tuple(parameters, n_parameters)
         for i in range(slope.size):
             slope[i] = factor * scalar(unit * y[i], unit * mixture[i], *numbers)
@@ -1070,13 +1060,9 @@ def _calling_block() -> Dispatcher:
 
     @njit(derivative_type.signature)
     def block(
-        y: Float32,
-        mixture: Float32,
-        slope: Float32,
-        unit: float,
-        factor: float,
+        y: Float32, mixture: Float32, slope: Float32, unit: float, factor: float,
         parameters: Float64,
-    ) -> None:
+    ) -> None:  # fmt: skip
         number = parameters[0]
         with objmode():
             _call(y, mixture, slope, unit, factor, number)

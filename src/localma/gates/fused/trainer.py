@@ -8,7 +8,8 @@ sample as one batch is a special case: one chunk, all of whose blocks are used i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Self
 
@@ -60,8 +61,7 @@ class Progress:
         """Copy this state, with another decay."""
         pull = np.zeros_like(self.decay)
         pull[: len(decay)] = decay
-        theta, gradient, moments = (a.copy() for a in (self.theta, self.gradient, self.moments))
-        return type(self)(theta, gradient, pull, moments, self.powers.copy())
+        return replace(deepcopy(self), decay=pull)
 
 
 @dataclass(frozen=True)
@@ -162,11 +162,7 @@ class Training:
 
 
 def advance(
-    trainings: Sequence[Training],
-    until: float,
-    *,
-    seed: tuple[int, ...],
-    n_jobs: int | None,
+    trainings: Sequence[Training], until: float, *, seed: tuple[int, ...], n_jobs: int | None
 ) -> None:
     """Run each training up to a share of its steps; seed and rows determine the batches."""
     if not trainings:

@@ -10,13 +10,13 @@ from several starts.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import lapack
 
-from localma._types import Float64, Integers
+from localma._types import Array, Float64, Integers
 from localma.errors import InvalidInputError
 from localma.gates.simplex.quadratic import least_curvature, minimise_quadratic
 from localma.gates.simplex.row_blocks import RowBlocks
@@ -53,9 +53,36 @@ class Problem:
         n_candidates = self.blocks.predictions.shape[1]
         return np.full(n_candidates, 1.0 / n_candidates)
 
+    @property
+    def convex(self) -> bool:
+        """Whether no curvature is negative."""
+        return self.loss.convex
+
     def risk(self, mixture: Float64) -> float:
         """Mean loss of a mixture (n, K)."""
         return float(np.vdot(self.share, self.loss.value(self.y, mixture)))
+
+    def slope(self, mixture: Float64) -> Float64:
+        """Derivative by each prediction, times the share of its row: (n, K) -> (n, K)."""
+        return self.share * self.loss.derivative(self.y, mixture)
+
+    def curvature(self, mixture: Float64) -> Float64:
+        """Difference quotient of the derivative, times the share: (n, K) -> (n, K)."""
+        scale = mean_distance(self.y, mixture, self.share)
+        low, high = _window(self.loss.prediction, mixture, _DIFFERENCE * scale, 1e-4)
+        rise = self.loss.derivative(self.y, high) - self.loss.derivative(self.y, low)
+        return self.share * rise / (high - low)
+
+    def descends(self, mixture: Float64, move: Float64, slope: float) -> bool:
+        """Whether the move (n, K), with the given slope at its start, descends enough.
+
+        This is Armijo's rule. If rounding hides the decrease of the mean, slopes are compared.
+        """
+        before, after = self.risk(mixture), self.risk(mixture + move)
+        if after <= before + _ARMIJO * slope:
+            return True
+        end_slope = abs(float(np.vdot(self.slope(mixture + move), move)))
+        return end_slope <= _OVERSHOOT * abs(slope) and after <= before + _HIDDEN * abs(before)
 
 
 @dataclass(frozen=True)
@@ -175,37 +202,37 @@ def _minimise_kinked(problem: Problem, tolerance: Tolerance) -> Solution:
     equal = problem.equal_weights
     width = mean_distance(problem.y, problem.blocks.mixture(equal), problem.share)
     narrowest = _EPS * width
-    criterion = WindowedCriterion(problem.loss, problem.y, problem.share, width)
-    point = _point(problem, criterion, equal)
-    best, best_shortfall = (criterion, point), np.inf
+    windowed = WindowedProblem(**vars(problem), width=width)
+    point = _point(windowed, equal)
+    best, best_shortfall = (windowed, point), np.inf
     n_iter = 0
     while True:
-        shortfall, aim = criterion.shortfall(point.mixture), tolerance.aim(point.risk)
+        shortfall, aim = windowed.shortfall(point.mixture), tolerance.aim(point.risk)
         if point.gap + shortfall < best[1].gap + best_shortfall:
-            best, best_shortfall = (criterion, point), shortfall
-        finished = point.gap + shortfall <= aim or criterion.width <= narrowest
+            best, best_shortfall = (windowed, point), shortfall
+        finished = point.gap + shortfall <= aim or windowed.width <= narrowest
         if finished or n_iter == tolerance.max_iter:
             break
         n_iter += 1
         following = None
         if point.gap > max(0.5 * shortfall, 0.25 * aim):
-            following = _newton_step(problem, criterion, point)
+            following = _newton_step(windowed, point)
         if following is None:
-            criterion = _narrower(criterion, point, shortfall, aim)
-            following = _point(problem, criterion, point.weights, point.mixture)
+            windowed = _narrower(windowed, point, shortfall, aim)
+            following = _point(windowed, point.weights, point.mixture)
         point = following
-    return _solution(problem, *best, tolerance, n_iter, best_shortfall)
+    return _solution(*best, tolerance, n_iter, best_shortfall)
 
 
 def _narrower(
-    criterion: WindowedCriterion, point: _Point, shortfall: float, aim: float
-) -> WindowedCriterion:
+    problem: WindowedProblem, point: _Point, shortfall: float, aim: float
+) -> WindowedProblem:
     """Narrow the windows for half of the accepted gap, but to no less than a fifth at once."""
     factor = 0.5
     if shortfall > 0.0:
         factor = float(np.clip(np.sqrt(0.5 * aim / shortfall), 0.2, 0.5))
-    scale = mean_distance(criterion.y, point.mixture, criterion.share)
-    return replace(criterion, width=min(factor * criterion.width, scale))
+    scale = mean_distance(problem.y, point.mixture, problem.share)
+    return replace(problem, width=min(factor * problem.width, scale))
 
 
 def _finite(risk: float, loss: Loss) -> float:
@@ -239,22 +266,19 @@ class _Point:
         return max(0.0, float(self.weights @ self.gradient - self.gradient.min()))
 
 
-def _point(
-    problem: Problem, criterion: Criterion, weights: Float64, mixture: Float64 | None = None
-) -> _Point:
+def _point(problem: Problem, weights: Float64, mixture: Float64 | None = None) -> _Point:
     if mixture is None:
         mixture = problem.blocks.mixture(weights)
-    gradient = problem.blocks.moments(criterion.slope(mixture), mixture)
+    gradient = problem.blocks.moments(problem.slope(mixture), mixture)
     return _Point(weights, mixture, gradient, problem.risk(mixture))
 
 
 def _newton(problem: Problem, start: Float64, tolerance: Tolerance) -> Solution:
     """Step until the gap is far below its aim, or rounding errors stop it from falling."""
-    criterion = SmoothCriterion(problem.loss, problem.y, problem.share)
-    point = _point(problem, criterion, start)
+    point = _point(problem, start)
     n_iter = standstill = 0
     while point.gap > _BEYOND * tolerance.aim(point.risk) and n_iter < tolerance.max_iter:
-        following = _newton_step(problem, criterion, point)
+        following = _newton_step(problem, point)
         if following is None:
             break
         n_iter += 1
@@ -265,34 +289,29 @@ def _newton(problem: Problem, start: Float64, tolerance: Tolerance) -> Solution:
         if standstill > _STANDSTILL * (point.gap > tolerance.aim(point.risk)):
             break
         point = following
-    return _solution(problem, criterion, point, tolerance, n_iter)
+    return _solution(problem, point, tolerance, n_iter)
 
 
 def _solution(
-    problem: Problem,
-    criterion: Criterion,
-    point: _Point,
-    tolerance: Tolerance,
-    n_iter: int,
-    shortfall: float = 0.0,
+    problem: Problem, point: _Point, tolerance: Tolerance, n_iter: int, shortfall: float = 0.0
 ) -> Solution:
     gap, target = point.gap + shortfall, tolerance.target
     if gap > target:
         # No gap can be smaller than the effect of rounding the mixture, whose terms may cancel.
         terms = problem.blocks.mixture(point.weights, absolute=True)
         mixture = point.mixture + 4.0 * _EPS * terms
-        shaken = _point(problem, criterion, point.weights, mixture)
+        shaken = _point(problem, point.weights, mixture)
         target = max(target, abs(shaken.gap - point.gap), abs(shaken.risk - point.risk))
     return Solution(point.weights, point.risk, gap, target, n_iter)
 
 
-def _newton_step(problem: Problem, criterion: Criterion, point: _Point) -> _Point | None:
+def _newton_step(problem: Problem, point: _Point) -> _Point | None:
     """Minimise the second-order model over the simplex and go there; None without progress.
 
     The model covers the candidates that have weight or whose weight should grow.
     """
     columns = np.flatnonzero((point.weights > 0.0) | (point.gradient < 0.0))
-    hessian = _convex_hessian(problem.blocks, criterion, point.mixture, columns)
+    hessian = _convex_hessian(problem, point.mixture, columns)
     hessian += least_curvature(hessian)  # same minimiser, but regular along the weights
     start, weights = point.weights[columns], np.zeros_like(point.weights)
     linear = point.gradient[columns] - hessian @ start
@@ -301,22 +320,22 @@ def _newton_step(problem: Problem, criterion: Criterion, point: _Point) -> _Poin
     if slope >= 0.0:
         return None
     mixture = problem.blocks.mixture(weights)
-    length = _step_length(criterion, point.mixture, mixture - point.mixture, slope)
+    length = _step_length(problem, point.mixture, mixture - point.mixture, slope)
     if length == 1.0:
-        return _point(problem, criterion, weights, mixture)
+        return _point(problem, weights, mixture)
     if length == 0.0:
         return None
     between = (1.0 - length) * point.weights + length * weights
-    return _point(problem, criterion, between / between.sum())
+    return _point(problem, between / between.sum())
 
 
-def _step_length(criterion: Criterion, mixture: Float64, move: Float64, slope: float) -> float:
+def _step_length(problem: Problem, mixture: Float64, move: Float64, slope: float) -> float:
     """Shorten the step until it descends; 0 if it never does."""
     length = 1.0
     for _ in range(_MAX_BACKTRACKS):
-        if criterion.descends(mixture, length * move, length * slope):
+        if problem.descends(mixture, length * move, length * slope):
             return length
-        end_slope = float(np.vdot(criterion.slope(mixture + length * move), move))
+        end_slope = float(np.vdot(problem.slope(mixture + length * move), move))
         factor = 0.5
         if end_slope > 0:  # the slope vanishes there if it is linear in the length
             factor = float(np.clip(slope / (slope - end_slope), 0.1, 0.9))
@@ -324,13 +343,11 @@ def _step_length(criterion: Criterion, mixture: Float64, move: Float64, slope: f
     return 0.0
 
 
-def _convex_hessian(
-    blocks: RowBlocks, criterion: Criterion, mixture: Float64, columns: Integers
-) -> Float64:
+def _convex_hessian(problem: Problem, mixture: Float64, columns: Integers) -> Float64:
     """Convex part of the Hessian ``sum_ik curvature_ik (P_ia - mu_i)(P_ib - mu_i)``."""
-    curvature = criterion.curvature(mixture)
+    curvature, blocks = problem.curvature(mixture), problem.blocks
     upward = blocks.gram(np.maximum(curvature, 0.0), mixture, columns)
-    if criterion.convex or not (curvature < 0.0).any():
+    if problem.convex or not (curvature < 0.0).any():
         return upward
     downward = blocks.gram(np.maximum(-curvature, 0.0), mixture, columns)
     ridge = 1e-9 * np.diag(np.diagonal(upward))
@@ -341,72 +358,12 @@ def _convex_hessian(
     return upward
 
 
-# Losses as Newton's method needs them: slope, curvature, and whether a step descends.
+# Losses with kinks.
 
 
 @dataclass(frozen=True)
-class Criterion(ABC):
-    """A function of the mixture (n, K): the weighted mean of an elementwise function.
-
-    y, share : (n, K) targets, and weights that sum to one.
-    """
-
-    loss: Loss
-    y: Float64
-    share: Float64
-
-    @property
-    def convex(self) -> bool:
-        """Whether no curvature is negative."""
-        return True
-
-    @abstractmethod
-    def slope(self, mixture: Float64) -> Float64:
-        """Derivative by each prediction, times the share of its row: (n, K) -> (n, K)."""
-
-    @abstractmethod
-    def curvature(self, mixture: Float64) -> Float64:
-        """Second derivative by each prediction, times the share of its row: (n, K) -> (n, K)."""
-
-    @abstractmethod
-    def descends(self, mixture: Float64, move: Float64, slope: float) -> bool:
-        """Whether the move (n, K), with the given slope at its start, descends enough."""
-
-
-class SmoothCriterion(Criterion):
-    """The mean of a smooth loss: ``sum_ik share_ik loss(y_ik, mu_ik)``."""
-
-    @property
-    def convex(self) -> bool:
-        """Whether no curvature is negative."""
-        return self.loss.convex
-
-    def slope(self, mixture: Float64) -> Float64:
-        """Derivative of the loss, times the share."""
-        return self.share * self.loss.derivative(self.y, mixture)
-
-    def curvature(self, mixture: Float64) -> Float64:
-        """Difference quotient of the derivative, times the share."""
-        scale = mean_distance(self.y, mixture, self.share)
-        low, high = _window(self.loss.prediction, mixture, _DIFFERENCE * scale, 1e-4)
-        rise = self.loss.derivative(self.y, high) - self.loss.derivative(self.y, low)
-        return self.share * rise / (high - low)
-
-    def descends(self, mixture: Float64, move: Float64, slope: float) -> bool:
-        """Apply Armijo's rule, or compare slopes if rounding hides the decrease of the mean."""
-        before, after = self._mean(mixture), self._mean(mixture + move)
-        if after <= before + _ARMIJO * slope:
-            return True
-        end_slope = abs(float(np.vdot(self.slope(mixture + move), move)))
-        return end_slope <= _OVERSHOOT * abs(slope) and after <= before + _HIDDEN * abs(before)
-
-    def _mean(self, mixture: Float64) -> float:
-        return float(np.vdot(self.share, self.loss.value(self.y, mixture)))
-
-
-@dataclass(frozen=True)
-class WindowedCriterion(Criterion):
-    """The mean of a loss over windows around each prediction, and over rows.
+class WindowedProblem(Problem):
+    """The same mean, but slope and curvature are those of the loss averaged over windows.
 
     The mean of a loss over ``[a, b]`` has the slope ``(loss(b) - loss(a)) / (b - a)`` and the
     curvature ``(loss'(b) - loss'(a)) / (b - a)``. Windows of four widths are averaged, with
@@ -418,20 +375,24 @@ class WindowedCriterion(Criterion):
 
     width: float
 
+    @property
+    def convex(self) -> bool:
+        """Whether no curvature is negative: only convex losses have windows."""
+        return True
+
     def slope(self, mixture: Float64) -> Float64:
         """Slope of the windowed loss, times the share."""
-        total = np.zeros_like(mixture)
-        for low, high, share in self._windows(mixture):
-            rise = self.loss.value(self.y, high) - self.loss.value(self.y, low)
-            total += share * rise / (high - low)
-        return self.share * total
+        return self._mean_rise(self.loss.value, mixture)
 
     def curvature(self, mixture: Float64) -> Float64:
         """Curvature of the windowed loss, times the share."""
+        return self._mean_rise(self.loss.derivative, mixture)
+
+    def _mean_rise(self, function: Callable[[Array, Array], Array], mixture: Float64) -> Float64:
+        """Difference quotient over each window, averaged over windows, times the share."""
         total = np.zeros_like(mixture)
         for low, high, share in self._windows(mixture):
-            rise = self.loss.derivative(self.y, high) - self.loss.derivative(self.y, low)
-            total += share * rise / (high - low)
+            total += share * (function(self.y, high) - function(self.y, low)) / (high - low)
         return self.share * total
 
     def descends(self, mixture: Float64, move: Float64, slope: float) -> bool:
@@ -439,7 +400,7 @@ class WindowedCriterion(Criterion):
         return bool(np.vdot(self.slope(mixture + move), move) <= _OVERSHOOT * abs(slope))
 
     def shortfall(self, mixture: Float64) -> float:
-        """Mean distance of the loss from supporting lines with the slopes of the criterion.
+        """Mean distance of the loss from supporting lines with the slopes of the windows.
 
         The tangents at both ends of a window ``[a, b]`` support a convex loss from below. So does
         the combination of the two with the slope of the window.

@@ -9,7 +9,7 @@ any number of threads.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -62,13 +62,10 @@ class RowBlocks:
         Centred before summing, so that a large common level costs no digits.
         """
 
-        def summed(strip: slice) -> Float64:
-            total = np.zeros(self.predictions.shape[1])
-            for rows in self._blocks(strip, len(total)):
-                total += factor[rows].ravel() @ self._centred(rows, centre)
-            return total
+        def products(rows: slice) -> Float64:
+            return factor[rows].ravel() @ self._centred(rows, centre)
 
-        return self._in_order(self._over_strips(summed))
+        return self._sum(products, self.predictions.shape[1:2])
 
     def gram(self, factor: Float64, centre: Float64, columns: Integers | None = None) -> Float64:
         """``sum_ik factor_ik (P_ia - centre_i)(P_ib - centre_i)`` -> (A, A).
@@ -80,16 +77,13 @@ class RowBlocks:
         if factor.min() == factor.max():
             common = float(factor.flat[0])
 
-        def summed(strip: slice) -> Float64:
-            total = np.zeros((size, size))
-            for rows in self._blocks(strip, size, at_least=size):
-                block = self._centred(rows, centre, columns)
-                if common is None:
-                    block *= np.sqrt(factor[rows]).reshape(-1, 1)
-                total += block.T @ block
-            return total
+        def products(rows: slice) -> Float64:
+            block = self._centred(rows, centre, columns)
+            if common is None:
+                block *= np.sqrt(factor[rows]).reshape(-1, 1)
+            return block.T @ block
 
-        total = self._in_order(self._over_strips(summed))
+        total = self._sum(products, (size, size), at_least=size)
         if common is not None:
             total *= common
         return total
@@ -97,15 +91,12 @@ class RowBlocks:
     def risks(self, value: Callable[[Array, Array], Array], y: Float64, share: Float64) -> Float64:
         """``sum_ik share_ik value(y_ik, P_imk)`` of each candidate: (n, K), (n, K) -> (M,)."""
 
-        def summed(strip: slice) -> Float64:
-            total = np.zeros(self.predictions.shape[1])
-            for rows in self._blocks(strip, len(total)):
-                block = self._flat(rows)
-                targets = np.broadcast_to(y[rows].reshape(-1, 1), block.shape)
-                total += share[rows].ravel() @ value(targets, block)
-            return total
+        def losses(rows: slice) -> Float64:
+            block = self._flat(rows)
+            targets = np.broadcast_to(y[rows].reshape(-1, 1), block.shape)
+            return share[rows].ravel() @ value(targets, block)
 
-        return self._in_order(self._over_strips(summed))
+        return self._sum(losses, self.predictions.shape[1:2])
 
     def _flat(self, rows: slice, columns: Integers | None = None) -> Array:
         """Block as (rows * K, M); a view if possible."""
@@ -132,12 +123,22 @@ class RowBlocks:
         with thread_pool(min(self.threads, count), limit_this_thread) as pool:
             return list(pool.map(work, strips))
 
-    @staticmethod
-    def _in_order(sums: list[Float64]) -> Float64:
-        total = sums[0]
-        for strip_sum in sums[1:]:
-            total += strip_sum
-        return total
+    def _sum(
+        self, term: Callable[[slice], Float64], shape: tuple[int, ...], at_least: int = 1
+    ) -> Float64:
+        """Sum a function of the rows over all blocks, and add the strips in order."""
+
+        def over_blocks(strip: slice) -> Float64:
+            return _added(map(term, self._blocks(strip, shape[0], at_least)), shape)
+
+        return _added(self._over_strips(over_blocks), shape)
+
+
+def _added(terms: Iterable[Float64], shape: tuple[int, ...]) -> Float64:
+    total = np.zeros(shape)
+    for term in terms:
+        total += term
+    return total
 
 
 # BLAS on one thread, so that sums are the same on any number of threads.

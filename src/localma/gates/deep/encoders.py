@@ -1,14 +1,17 @@
-"""Networks of images: pixels to features, or to one logit per candidate."""
+"""Networks that read images and texts: to features, or to one logit per candidate."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from hashlib import sha256
+from functools import cached_property, lru_cache
+from hashlib import blake2b, sha256
 from os import PathLike
+from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,10 +20,17 @@ from torch import Tensor, nn
 from localma.errors import InvalidInputError
 from localma.gates.deep.image import Augmentation, Network
 from localma.images import ImageRows, Size, digest_image
-from localma.pretrained import Backbone, find_backbone, weights_file
+from localma.pretrained import Backbone, find_backbone, import_transformers, quiet, weights_file
 from localma.storage.fingerprints import fingerprint
 
 HALF = (0.5, 0.5, 0.5)
+SETTINGS = ("*.json", "*.txt", "*.model")
+"""Files of the configuration and the tokenizer."""
+WEIGHTS = "*.safetensors"
+FROM_FOLDER = {"local_files_only": True, "trust_remote_code": False}
+
+
+# Images.
 
 
 def small_cnn() -> nn.Sequential:
@@ -48,8 +58,8 @@ class PixelNetwork(nn.Module):
     images (n, 3, h, w) -> ``head(pooled(body((images - mean) / std)))``. Maps (n, d, h, w) are
     averaged over the image.
 
-    With `channels_last`, pixels have that order in memory, which takes two thirds of the time on a
-    CPU. A module that calls `view` on maps would fail, so do not use it for modules of users.
+    In a named network channels are last in memory, which takes two thirds of the time on a CPU. A
+    module of a user that calls `view` on maps would fail with this order.
     """
 
     mean: Tensor
@@ -57,19 +67,18 @@ class PixelNetwork(nn.Module):
 
     def __init__(
         self,
+        spec: NetworkSpec,
         body: nn.Module,
         head: nn.Module,
-        mean: Sequence[float],
-        std: Sequence[float],
         augmentation: Augmentation | None = None,
-        *,
-        channels_last: bool = False,
     ) -> None:
         super().__init__()
         self.body, self.head, self.augmentation = body, head, augmentation
-        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        self.memory_format = torch.contiguous_format
+        if isinstance(spec.network, str):
+            self.memory_format = torch.channels_last
         # Not part of the state, since they are parameters of the gate.
-        for name, values in (("mean", mean), ("std", std)):
+        for name, values in zip(("mean", "std"), spec.pixels, strict=True):
             column = torch.tensor(values, dtype=torch.float32).reshape(1, 3, 1, 1)
             self.register_buffer(name, column, persistent=False)
 
@@ -116,14 +125,14 @@ class NetworkSpec:
 
     def features(self) -> PixelNetwork:
         """Make the network without a last layer, to features."""
-        return self._on_pixels(self._body(self.weights), nn.Identity())
+        return PixelNetwork(self, self._body(self.weights), nn.Identity())
 
     def logits(
         self, n_logits: int, *, size: Size, start: bool, augmentation: Augmentation | None = None
     ) -> PixelNetwork:
         """Make the network with a new last layer; with `start`, at the weights of the file."""
         body = self._body(self.weights if start else None)
-        network = self._on_pixels(body, nn.Identity()).eval()
+        network = PixelNetwork(self, body, nn.Identity()).eval()
         device = "cpu"
         if not start and isinstance(self.network, str):
             # The size in a model file may be huge. On this device images take no memory.
@@ -137,29 +146,21 @@ class NetworkSpec:
                 f"{size[1]}); it failed on them ({type(error).__name__}: "
                 f"{shorten(str(error), 200, placeholder='...')}). Pass another size=."
             ) from error
-        return self._on_pixels(body, nn.Linear(n_features, n_logits), augmentation)
+        return PixelNetwork(self, body, nn.Linear(n_features, n_logits), augmentation)
 
     def fingerprint(self, *, with_parameters: bool) -> str:
         """Digest of how images are read, optionally with the parameters of the network."""
-        lines = [self._description(), *map(repr, self.pixels)]
+        described = self.network
+        if not isinstance(described, str):
+            body = self._body(None)
+            # Networks may differ in layers without parameters, which only this text shows.
+            described = f"{type(body).__module__}.{type(body).__qualname__}\n{body!r}"
+        lines = [described, *map(repr, self.pixels)]
         if with_parameters and self.weights is not None:
             lines.append(fingerprint(weights_file(self.weights)))
         elif with_parameters:
             lines.append(_state_digest(self._body(None)))
         return sha256("\n".join(lines).encode()).hexdigest()
-
-    def _on_pixels(
-        self, body: nn.Module, head: nn.Module, augmentation: Augmentation | None = None
-    ) -> PixelNetwork:
-        is_named = isinstance(self.network, str)
-        return PixelNetwork(body, head, *self.pixels, augmentation, channels_last=is_named)
-
-    def _description(self) -> str:
-        if isinstance(self.network, str):
-            return self.network
-        body = self._body(None)
-        # Networks may differ in layers without parameters, which only this description shows.
-        return f"{type(body).__module__}.{type(body).__qualname__}\n{body!r}"
 
     def _body(self, weights: str | PathLike[str] | None) -> nn.Module:
         """Make the network without a last layer."""
@@ -232,3 +233,130 @@ def _state_digest(network: nn.Module) -> str:
         flat = value.detach().cpu().contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+# Texts.
+
+
+class PooledEncoder(nn.Module):
+    """An encoder, pooling over the tokens, and a last layer: tokens (n, l) -> (n, outputs)."""
+
+    def __init__(self, encoder: nn.Module, head: nn.Module, pooling: str) -> None:
+        super().__init__()
+        self.encoder, self.head, self.pooling = encoder, head, pooling
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor) -> Tensor:
+        """Outputs of the texts; padding has no influence."""
+        tokens = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **inputs)
+        vectors = tokens.last_hidden_state
+        if self.pooling == "cls":
+            pooled = vectors[:, 0]
+        else:
+            mask = attention_mask[:, :, None].to(vectors.dtype)
+            # Some tokenizers give an empty text no token at all.
+            pooled = (vectors * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
+        return self.head(pooled)
+
+
+def make_logits(
+    folder: Path, pooling: str, max_length: int, start: bool, n_candidates: int
+) -> PooledEncoder:
+    """Make an encoder with one logit per candidate; without `start` its parameters are random."""
+    encoder = read_encoder(folder, max_length, with_weights=start)
+    return PooledEncoder(encoder, nn.Linear(encoder.config.hidden_size, n_candidates), pooling)
+
+
+class Tokens:
+    """Texts as tokens: a list of n texts -> tensors (n, l) by name."""
+
+    def __init__(self, folder: Path, max_length: int) -> None:
+        self.folder, self.max_length = folder, max_length
+
+    def __call__(self, texts: Sequence[str]) -> dict[str, Tensor]:
+        """Cut texts at `max_length` tokens and pad them to the longest."""
+        content = encoder_fingerprint(self.folder, "", with_weights=False)
+        tokens = _read_tokenizer(self.folder, content)(
+            list(texts),
+            truncation=True,
+            max_length=self.max_length,
+            padding=True,
+            return_tensors="pt",
+        )
+        return {name: value for name, value in tokens.items() if isinstance(value, Tensor)}
+
+
+class TextEncoder:
+    """A frozen encoder and how it reads texts; see `localma.gates.deep.features.Encoder`."""
+
+    def __init__(self, folder: Path, pooling: str, max_length: int) -> None:
+        encoder = read_encoder(folder, max_length, with_weights=True)
+        self.network: nn.Module = PooledEncoder(encoder, nn.Identity(), pooling)
+        self.tokens = Tokens(folder, max_length)
+
+    def digests(self, X: list[str]) -> list[bytes]:
+        """Digest of each text."""
+        return [
+            blake2b(text.encode("utf-8", errors="surrogatepass"), digest_size=16).digest()
+            for text in X
+        ]
+
+    def length(self, X: list[str], row: int) -> int:
+        """Number of characters, which the number of tokens follows."""
+        return len(X[row])
+
+    def batch(self, X: list[str], rows: Sequence[int]) -> dict[str, Tensor]:
+        """Tokens of these texts."""
+        return self.tokens([X[row] for row in rows])
+
+
+def encoder_fingerprint(folder: Path, settings: str, *, with_weights: bool) -> str:
+    """Digest of the files of an encoder and of the settings with which it is used."""
+    digest = sha256(settings.encode())
+    for pattern in (*SETTINGS, WEIGHTS)[: len(SETTINGS) + with_weights]:
+        for file in sorted(folder.glob(pattern)):
+            digest.update(f"{file.name} {fingerprint(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def read_encoder(folder: Path, max_length: int, *, with_weights: bool) -> Any:
+    """Read the encoder of a folder, in single precision; without weights, a random one."""
+    transformers = import_transformers()
+    with _clear_errors(folder), quiet(transformers):
+        if with_weights:
+            encoder, report = transformers.AutoModel.from_pretrained(
+                folder, use_safetensors=True, output_loading_info=True, **FROM_FOLDER
+            )
+            # The pooler of some encoders is for another task and is not used here.
+            missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
+            if missing:
+                raise ValueError(f"the weights lack {', '.join(missing[:3])}")
+        else:
+            config = transformers.AutoConfig.from_pretrained(folder, **FROM_FOLDER)
+            encoder = transformers.AutoModel.from_config(config, trust_remote_code=False)
+    limit = getattr(encoder.config, "max_position_embeddings", None)
+    if limit is not None and max_length > limit:
+        raise InvalidInputError(
+            f"max_length of TextGate must be at most the length that the encoder can read, {limit} "
+            f"tokens; received {max_length}."
+        )
+    return encoder.float()
+
+
+@lru_cache(maxsize=4)
+def _read_tokenizer(folder: Path, content: str) -> Any:
+    # The content is part of the key, so that a folder that has changed is read again.
+    transformers = import_transformers()
+    with _clear_errors(folder):
+        return transformers.AutoTokenizer.from_pretrained(folder, **FROM_FOLDER)
+
+
+@contextmanager
+def _clear_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # transformers raises errors of any class
+        raise InvalidInputError(
+            f"The folder {str(folder)!r} cannot be read as an encoder of transformers "
+            f"({type(error).__name__}: {shorten(str(error), 300, placeholder='...')}). It must "
+            "hold config.json, the weights and the tokenizer, as save_pretrained writes them."
+        ) from error

@@ -1,8 +1,10 @@
-"""The gate with constant weights, which local gates are shrunk to."""
+"""Gates with the same weights for every input: equal weights, and the best constant ones."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -11,7 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from localma._types import Array, Float64, Rows
 from localma.equations import global_average, row_losses
-from localma.gates.base import Folds, Gate, Rules, Saved, check_rules, is_count, is_number
+from localma.errors import FileFormatError
+from localma.gates.base import COUNT, Folds, Gate, Rule, Saved, is_number
 from localma.gates.labelled import (
     Inputs,
     Labelled,
@@ -29,6 +32,80 @@ SMOOTH_TOLERANCE = 1e-8
 KINKED_TOLERANCE = 1e-4
 
 
+class EqualGate(Gate):
+    """Equal weights: ``w_m(x) = 1 / M``.
+
+    Attributes
+    ----------
+    n_candidates_ : int
+        The number M of candidates in the labelled sample.
+
+    Examples
+    --------
+    >>> from localma.losses import squared_error
+    >>> P, y = np.zeros((3, 4, 1)), np.ones((3, 1))
+    >>> gate = EqualGate().fit(Labelled.of(np.zeros((3, 2)), P, y, loss=squared_error()))
+    >>> gate.predict_weights(np.zeros((1, 2))).tolist()
+    [[0.25, 0.25, 0.25, 0.25]]
+    """
+
+    needs_inputs: ClassVar[bool] = False
+    learns: ClassVar[bool] = False
+    raw_inputs = True
+    is_constant = True
+    state: ClassVar[tuple[Saved, ...]] = (Saved("n_candidates", dtype=np.int64),)
+
+    def fit(
+        self, data: Labelled, *, global_weights: Array | None = None, folds: Folds = None
+    ) -> Self:
+        """Count the candidates.
+
+        Parameters
+        ----------
+        data : Labelled
+            The labelled sample. Only the number of candidates is used.
+        global_weights : (M,) array, optional
+            Not used.
+        folds : sequence of (train, test), optional
+            Not used.
+
+        Returns
+        -------
+        EqualGate
+            The fitted gate.
+        """
+        self.n_candidates_ = data.n_candidates
+        return self
+
+    def predict_weights(self, X: Inputs) -> Array:
+        """Return the weights of each row, all ``1 / M``.
+
+        Parameters
+        ----------
+        X : n inputs
+            Only their number is used.
+
+        Returns
+        -------
+        (n, M) array
+            The weights.
+        """
+        check_is_fitted(self)
+        return np.full((len(X), self.n_candidates_), 1.0 / self.n_candidates_)
+
+    @property
+    def n_candidates(self) -> int:
+        """Number M of candidates."""
+        return self.n_candidates_
+
+    def _check_state(self) -> None:
+        if self.n_candidates_ < 1:
+            raise FileFormatError(
+                f"EqualGate must weigh one or more candidates; received {self.n_candidates_}."
+            )
+
+
+@dataclass(eq=False, repr=False, kw_only=True)  # the fields are scikit-learn parameters
 class GlobalGate(Gate):
     """Global weights: the minimiser over the simplex of the mean loss.
 
@@ -74,8 +151,17 @@ class GlobalGate(Gate):
     [0.75, 0.25]
     """
 
+    tol: float | None = None
+    max_iter: int = 200
+
     needs_inputs: ClassVar[bool] = False
     is_global: ClassVar[bool] = True
+    raw_inputs = True
+    is_constant = True
+    _rules: ClassVar[Mapping[str, Rule]] = {
+        "tol": Rule(lambda value: is_number(value) and value > 0.0, "> 0").or_none(),
+        "max_iter": COUNT,
+    }
     state: ClassVar[tuple[Saved, ...]] = (
         Saved("weights", "M", on_simplex=True),
         Saved("risk"),
@@ -83,14 +169,25 @@ class GlobalGate(Gate):
         Saved("n_iter", dtype=np.int64),
     )
 
-    def __init__(self, *, tol: float | None = None, max_iter: int = 200) -> None:
-        self.tol = tol
-        self.max_iter = max_iter
-
     def fit(
         self, data: Labelled, *, global_weights: Array | None = None, folds: Folds = None
     ) -> Self:
-        """Find the weights; inputs, `global_weights` and folds are not used. See `Gate.fit`."""
+        """Find the weights.
+
+        Parameters
+        ----------
+        data : Labelled
+            The labelled sample. Its inputs are not used.
+        global_weights : (M,) array, optional
+            Not used.
+        folds : sequence of (train, test), optional
+            Not used.
+
+        Returns
+        -------
+        GlobalGate
+            The fitted gate.
+        """
         self._check_parameters()
         tol = self.tol
         if tol is None:
@@ -104,23 +201,37 @@ class GlobalGate(Gate):
         self.risk_, self.gap_, self.n_iter_ = solution.risk, solution.gap, solution.n_iter
         return self
 
-    @property
-    def is_constant(self) -> bool:
-        """True: all rows have the same weights."""
-        return True
-
-    @property
-    def raw_inputs(self) -> bool:
-        """True: inputs are not used."""
-        return True
-
     def predict_weights(self, X: Inputs) -> Array:
-        """Weights of each row: (n, p) -> (n, M), all rows alike."""
+        """Return the weights of each row, the same for all.
+
+        Parameters
+        ----------
+        X : n inputs
+            Only their number is used.
+
+        Returns
+        -------
+        (n, M) array
+            The weights.
+        """
         check_is_fitted(self)
         return np.tile(self.weights_, (len(X), 1))
 
     def average(self, X: Inputs, P: Array) -> Array:
-        """Predictions averaged with the weights: (n, M[, K]) -> (n[, K]); X is not used."""
+        """Average predictions with the weights.
+
+        Parameters
+        ----------
+        X : n inputs
+            Not used.
+        P : (n, M) or (n, M, K) array
+            Predictions of the candidates.
+
+        Returns
+        -------
+        (n,) or (n, K) array
+            The averages.
+        """
         check_is_fitted(self)
         _, P, *_ = plain_arrays(None, P)
         return global_average(self.weights_, P)
@@ -130,20 +241,10 @@ class GlobalGate(Gate):
         """Number M of candidates."""
         return len(self.weights_)
 
-    def _check_parameters(self) -> None:
-        check_rules(self, {}, _RULES)
-
-
-_RULES: Rules = (
-    ("tol", lambda value: value is None or (is_number(value) and value > 0.0), "> 0, or None"),
-    ("max_iter", is_count, "a positive integer"),
-)
-
 
 def find_global_weights(data: Labelled, rows: Rows | None = None) -> Float64:
     """Weights (M,) on the simplex that minimise the mean loss of some rows, or of all."""
-    weights: Float64 = GlobalGate().fit(data.without_inputs(rows)).weights_
-    return weights
+    return GlobalGate().fit(data.without_inputs(rows)).weights_
 
 
 def _weighted_rows(data: Labelled) -> tuple[Array, Float64, Float64]:
@@ -197,17 +298,10 @@ def anchor_and_scale(
         ]
         sums += [*risks, weight.sum()]
     risk, equal_risk = np.abs(sums[:2] / sums[2])
-    return np.asarray(weights, dtype=np.float64), loss_scale(float(risk), float(equal_risk))
-
-
-def loss_scale(risk: float, equal_risk: float) -> float:
-    """Scale of a loss, from its risks under the global and under equal weights.
-
-    >>> loss_scale(0.5, 2.0), loss_scale(0.0, 2.0), loss_scale(0.0, 0.0)
-    (0.5, 2e-06, 1.0)
-    """
-    scale = max(risk, 1e-6 * equal_risk)
-    return scale if scale > 0.0 else 1.0
+    scale = max(float(risk), 1e-6 * float(equal_risk))
+    if not scale > 0.0:
+        scale = 1.0
+    return np.asarray(weights, dtype=np.float64), scale
 
 
 def floored(weights: Array) -> Array:
