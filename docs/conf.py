@@ -1,4 +1,4 @@
-"""How the documentation is built: Markdown pages, and the API from its docstrings."""
+"""Configuration of Sphinx: Markdown pages, the API from docstrings, and the gallery."""
 
 from __future__ import annotations
 
@@ -25,22 +25,24 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "gallery/**/*.py", "gallery/**/*.ipynb"]
 html_theme = "furo"
 html_title = "localma"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_copyright = False
 autosummary_generate = True
-# scikit-learn writes these methods itself, with references into its own documentation.
+# scikit-learn generates these methods; their docstrings refer to its own documentation.
 _REQUESTS = [f"set_{method}_request" for method in ("fit", "predict", "predict_proba", "score")]
 autodoc_default_options = {
     "members": True,
     "show-inheritance": True,
     "exclude-members": ", ".join(_REQUESTS),
 }
-autodoc_typehints = "none"  # the docstrings have types and shapes
+autodoc_typehints = "none"  # docstrings contain types and shapes
 numpydoc_show_class_members = False
 nitpicky = False
-# Pages link to files of the repository that are not part of the site.
+# Pages link to files of the repository that are not on the site.
 suppress_warnings = ["myst.xref_missing"]
 
-# The scripts of examples/ run while the pages are built; an error in one of them stops the build.
+# The build runs the scripts in examples/. An error in a script stops the build.
 sphinx_gallery_conf = {
     "examples_dirs": str(Path(__file__).parent.parent / "examples"),
     "gallery_dirs": "gallery",

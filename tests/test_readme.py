@@ -27,10 +27,10 @@ def test_the_first_example_obeys_the_rule():
     (block,) = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), flags=re.DOTALL)
     names = {}
     exec(compile(block, str(README), "exec"), names)
-    assert names["theirs"].stop <= names["labelled"].start
+    assert names["training"].stop <= names["labelled"].start
     assert names["labelled"].stop <= names["new"].start
     n_fitted = [names["candidates"]["older"]._n_samples, int((~names["older"]).sum())]
-    assert sum(n_fitted) == names["theirs"].stop
+    assert sum(n_fitted) == names["training"].stop
     assert "pandas" not in block
     assert not names["model"].cautions_
 
