@@ -18,7 +18,6 @@ TOOLS = {
     "pretrained",
     "_torch_packages",
     "_signals",
-    "_threads",
 }
 LAYERS = [
     FOUNDATION,

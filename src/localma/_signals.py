@@ -1,4 +1,4 @@
-"""How the program ends on Ctrl-C and SIGTERM: quickly and without a traceback.
+"""How programs and thread pools end on Ctrl-C and SIGTERM: quickly, without a traceback.
 
 Import this module before all others. While they are imported there is nothing to clean up, so
 Ctrl-C ends the process at once, as SIGTERM does by default.
@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import PurePath
 from threading import Thread
@@ -125,6 +126,31 @@ def _forget_watch() -> None:
 def _cover_imports() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, end_at_once)
+
+
+@contextmanager
+def thread_pool(
+    size: int, initializer: Callable[[], object] | None = None
+) -> Iterator[ThreadPoolExecutor]:
+    """Open a thread pool that has finished all tasks when the block ends.
+
+    If the block is interrupted (Ctrl-C, SIGTERM), it ends immediately. Tasks that have not started
+    are dropped, and running tasks finish in the background.
+
+    >>> with thread_pool(2) as pool:
+    ...     list(pool.map(abs, [-1, 2]))
+    [1, 2]
+    """
+    pool = ThreadPoolExecutor(size, initializer=initializer)
+    try:
+        yield pool
+    except (KeyboardInterrupt, SystemExit):
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    except BaseException:
+        pool.shutdown(cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 if started_as_program(sys.argv, sys.orig_argv):

@@ -17,7 +17,7 @@ from zlib import crc32
 
 import numpy as np
 
-from localma._threads import thread_pool
+from localma._signals import thread_pool
 from localma._types import Array, Float64, Json
 from localma.candidates.base import (
     Address,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import joblib
 import numpy as np
 
-from localma._threads import thread_pool
+from localma._signals import thread_pool
 from localma._types import AnyArray, Array, Float32, Float64
 from localma.errors import InvalidInputError
 from localma.gates.fused.chunks import LANES

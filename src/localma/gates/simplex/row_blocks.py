@@ -21,7 +21,7 @@ import numpy as np
 import scipy.linalg  # noqa: F401  (loads another copy of BLAS than NumPy's)
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-from localma._threads import thread_pool
+from localma._signals import thread_pool
 from localma._types import Array, Float64, Integers
 
 _Sum = TypeVar("_Sum")
