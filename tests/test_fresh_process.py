@@ -28,7 +28,7 @@ import pytest
 
 import localma
 from localma import Column, LocalMARegressor
-from localma._threads import thread_pool
+from localma._signals import thread_pool
 
 CORES = int(joblib.cpu_count())
 ROWS = 40_000  # more than one thread takes at once
