@@ -274,7 +274,7 @@ class _LocalMA(BaseEstimator):
         X : array or frame of shape (n, p)
             The inputs.
         return_support : bool
-            Whether to also return the share of local weights in each row. It is one within the
+            Whether to also return how far the local weights count in each row. It is one within the
             labelled sample and falls to zero outside, where the weights are global.
 
         Returns
@@ -283,7 +283,7 @@ class _LocalMA(BaseEstimator):
             Non-negative, each row summing to one. With ``set_output(transform="pandas")`` or
             "polars" it is a data frame, and its columns are named after the candidates.
         support : array of shape (n,)
-            The share of local weights, only with `return_support`.
+            How far the local weights count, only with `return_support`.
         """
         X = self._check_inputs(X)
         inputs = self.gate_features_.transform(X)
@@ -302,7 +302,7 @@ class _LocalMA(BaseEstimator):
         X : array or frame of shape (n, p)
             The inputs.
         level : float
-            Share of these gates whose weights lie within the band.
+            Level of the band, between 0 and 1.
 
         Returns
         -------
@@ -697,8 +697,8 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
     cv : int or splitter, optional
         Folds for `CrossFitted` candidates and for gates that choose by cross-fitting. An integer
         means shuffled folds. Use a splitter of scikit-learn to respect groups or time. None means
-        five folds. From 20,000 rows on (and 50 groups, if you pass `groups`), gate="auto" uses
-        only one of them.
+        five folds. Above 2,300 rows gate="auto" judges by fewer of them, and by one from about
+        11,000 rows on. With fewer than 50 groups it judges by all of them.
     random_state : int, RandomState instance or None, default=None
         Seed of folds and of training.
 

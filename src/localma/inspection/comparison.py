@@ -271,7 +271,7 @@ class ComparisonDisplay(Display):
         predictions : dict or array, optional
             The candidates' predictions for X. By default the candidates are run.
         groups : array of shape (n,), optional
-            The group of each row. Standard errors are then between groups.
+            The group of each row. Standard errors are then at least those between groups.
         control : bool, default=True
             Whether to also cross-fit a gate over constants.
         ax : matplotlib.axes.Axes, optional
@@ -393,8 +393,8 @@ def evaluate(
     predictions : dict or array, optional
         The candidates' predictions for X. By default the candidates are run.
     groups : array of shape (n,), optional
-        The group of each row, such as a patient. Standard errors are then between groups, since
-        rows of one group depend on each other.
+        The group of each row, such as a patient. Rows of one group depend on each other, so
+        standard errors are then at least those between groups.
     control : bool, default=True
         Whether to also cross-fit a gate over constants.
     random_state : int, default=0

@@ -617,7 +617,7 @@ class ErrorByRegionDisplay(Display):
         predictions : dict or array, optional
             The candidates' predictions for X. By default the candidates are run.
         groups : array of shape (n,), optional
-            The group of each row. Standard errors are then between groups.
+            The group of each row. Standard errors are then at least those between groups.
         ax : matplotlib.axes.Axes, optional
             Where to draw. By default a new figure is made.
         random_state : int, default=0

@@ -354,7 +354,7 @@ def summarize(
     predictions : dict or array, optional
         The candidates' predictions for X. By default the candidates are run.
     groups : array of shape (n,), optional
-        The group of each row. Standard errors are then between groups.
+        The group of each row. Standard errors are then at least those between groups.
     features : list of str or int, optional
         Names, or positions in X, of the features whose effects are computed. The first two make
         the map. By default the most important ones.
@@ -576,7 +576,8 @@ def disagreement(observed: Observed) -> Disagreement:
     if len(variance) > 1:
         outputs = np.sqrt(variance).tolist()
     sentence = (
-        f"Candidates with non-zero weight differ by {readable(deviation)} from their average."
+        "In a typical row the candidates differ from the combined prediction by "
+        f"{readable(deviation)} (root mean square, weighted)."
     )
     return Disagreement("standard_deviation", deviation, outputs, sentence)
 
