@@ -355,14 +355,18 @@ def _search_constant(loss: Loss, y: Array, weight: Array) -> float:
 class BaselineGap:
     """A prediction compared with the best constant prediction, on the same rows.
 
-    Attributes
+    All numbers are NaN if the two were not compared.
+
+    Parameters
     ----------
     value : float
-        Risk of the constant minus that of the prediction; positive if the prediction is better.
+        Risk of the constant minus that of the prediction. Positive if the prediction is better.
     standard_error : float
         Standard error of `value`, from paired differences.
-    baseline_risk, risk : float
-        The two risks. All are NaN if the two were not compared.
+    baseline_risk : float
+        Risk of the constant.
+    risk : float
+        Risk of the prediction.
 
     Examples
     --------
@@ -403,22 +407,28 @@ def baseline_gap(
 class LocalityGain:
     """The gain of local weights: risk of the global gate minus that of the whole procedure.
 
-    Attributes
+    Parameters
     ----------
     value : float
-        Positive if the procedure is better than global weights.
+        The gain. Positive if the procedure is better than global weights.
     standard_error : float
         Standard error of `value`, from paired differences.
-    global_risk, risk : float
-        The two cross-fitted risks.
-    over_constant, over_constant_error : float
-        The gain over the same procedure without local gates, which can still choose equal weights
-        or the best candidate. NaN if unknown.
-    baseline_risk : float
+    global_risk : float
+        Cross-fitted risk of the global gate.
+    risk : float
+        Cross-fitted risk of the whole procedure.
+    over_constant : float, default=nan
+        Gain over the same procedure without local gates, which can still choose equal weights or
+        the best candidate. NaN if unknown.
+    over_constant_error : float, default=nan
+        Standard error of `over_constant`. NaN if unknown.
+    baseline_risk : float, default=nan
         Cross-fitted risk of the best constant prediction, such as the mean. NaN if unknown.
-    over_baseline, over_baseline_error : float
+    over_baseline : float, default=nan
         Risk of the best constant prediction minus that of the procedure. Positive if the candidates
         help at all. NaN if unknown.
+    over_baseline_error : float, default=nan
+        Standard error of `over_baseline`. NaN if unknown.
     """
 
     value: float
@@ -467,7 +477,13 @@ class LocalityGain:
         return self.value > 0 and self.over_constant < self.value / 2
 
     def as_dict(self) -> dict[str, float | bool]:
-        """All numbers by name, with the conclusions from them."""
+        """Return all numbers by name, with the conclusions from them.
+
+        Returns
+        -------
+        dict of str -> float or bool
+            The fields of this record, `is_clear`, `is_local` and `is_idle`.
+        """
         conclusions = {"is_clear": self.is_clear, "is_local": self.is_local}
         return {**asdict(self), **conclusions, "is_idle": self.beside_baseline.is_idle}
 

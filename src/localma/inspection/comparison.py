@@ -125,8 +125,20 @@ class Method:
 class Entry(Record):
     """One row of the comparison.
 
-    kind : "local" is the model; to_best, to_model : this loss minus that of the best entry or of
-    the model, paired by row, so positive is worse.
+    Parameters
+    ----------
+    kind : {"candidate", "equal", "global", "local", "control"}
+        Kind of the entry. The model is "local".
+    name : str
+        Name of the candidate, or of the weights.
+    loss : Measured
+        Mean loss.
+    metrics : dict of str -> Measured
+        Other measures by name.
+    to_best : Difference
+        This loss minus that of the best entry, paired by row. Positive if this entry is worse.
+    to_model : Difference
+        This loss minus that of the model, paired by row. Positive if this entry is worse.
     """
 
     kind: Kind
@@ -141,8 +153,18 @@ class Entry(Record):
 class ControlNote(Record):
     """The control in words.
 
-    name : the name of its entry, or None without a control; constants : the predictions
-    that replaced the candidates; n_fitted : number of rows that each gate was fitted on.
+    Parameters
+    ----------
+    name : str or None
+        Name of its entry. None without a control.
+    constants : list of float or label
+        Predictions that replaced the candidates.
+    n_rows : int
+        Number of rows that the control predicted.
+    n_fitted : int
+        Number of rows that each gate was fitted on.
+    sentence : str
+        The result in words, or the reason why there is no control.
     """
 
     name: str | None
@@ -156,8 +178,20 @@ class ControlNote(Record):
 class ConstantEntry(Record):
     """The best constant prediction of the labelled sample, on these rows.
 
-    name : such as "the mean"; is_idle : whether the model is not better; is_worse : whether the
-    model is clearly worse.
+    Parameters
+    ----------
+    name : str
+        Name in a sentence, such as "the mean".
+    prediction : list of float
+        The constant of each of the K outputs, or the share of each class.
+    loss : Measured
+        Mean loss of the constant.
+    to_model : Difference
+        This loss minus that of the model, paired by row. Positive if the constant is worse.
+    is_idle : bool
+        Whether the model is not better than the constant.
+    is_worse : bool
+        Whether the model is clearly worse than the constant.
     """
 
     name: str
@@ -170,7 +204,22 @@ class ConstantEntry(Record):
 
 @dataclass(frozen=True)
 class LossGap(Record):
-    """A candidate whose loss here is clearly larger than on the labelled sample."""
+    """A candidate whose loss here is clearly larger than on the labelled sample.
+
+    Parameters
+    ----------
+    name : str
+        Name of the candidate.
+    sample : Measured
+        Mean loss on the labelled sample.
+    here : Measured
+        Mean loss on these rows.
+    is_apart : bool
+        Whether the losses of the other candidates rose less, so that harder rows do not explain
+        the difference.
+    sentence : str
+        The same in words.
+    """
 
     name: str
     sample: Measured

@@ -43,7 +43,19 @@ Weights = list[list[float | None]]
 
 @dataclass(frozen=True)
 class FeatureImportance(Record):
-    """Importance of one feature; `relative` sums to one over features."""
+    """Importance of one feature.
+
+    Parameters
+    ----------
+    feature : str
+        Name of the feature.
+    value : float
+        Share of the weight that changes if the feature is shuffled.
+    standard_error : float or None
+        Standard error of `value`, from repeated shuffles.
+    relative : float
+        The value divided by the sum of the values of all features.
+    """
 
     feature: str
     value: float
@@ -210,8 +222,29 @@ def _standardised(columns: Array) -> Array:
 class WeightEffect(Record):
     """Mean weights in B bins of one feature.
 
-    candidates : C names, with the sum of n_others last; labels : B; centres : B means, None for
-    categories; low, high : means of the bands of the rows, None if the gate has no bands.
+    Parameters
+    ----------
+    feature : str
+        Name of the feature.
+    kind : {"numeric", "categorical", "date"}
+        Kind of its values.
+    candidates : list of str
+        C names, with the sum of the others last.
+    n_others : int
+        Number of the other candidates.
+    labels : list of str
+        [B], label of each bin.
+    centres : list of float or None
+        [B], mean of the feature in each bin, with None for missing values. None for categories.
+    counts : list of int
+        [B], number of rows in each bin.
+    weights : list of list of float
+        [C][B], mean weight of each candidate in each bin. The items are None in bins without sample
+        weight.
+    low : list of list of float or None
+        [C][B], mean lower end of the band of the weights. None if the gate has no band.
+    high : list of list of float or None
+        [C][B], mean upper end of the band of the weights. None if the gate has no band.
     """
 
     feature: str

@@ -19,8 +19,25 @@ from localma.inspection.regions import describe_regions, find_regions
 class CandidateShare(Record):
     """One candidate in the explanation of a row.
 
-    low, high : the band of the weight, None if the gate has no band; probabilities : by class;
-    contribution : weight times prediction, or times the probability of the predicted class.
+    Parameters
+    ----------
+    name : str
+        Name of the candidate.
+    weight : float
+        Weight in this row.
+    low : float or None
+        Lower end of the band of the weight. None if the gate has no band.
+    high : float or None
+        Upper end of the band of the weight. None if the gate has no band.
+    global_weight : float
+        Global weight, the same for every row.
+    prediction : float, list of float, label or None
+        Prediction of the candidate. None if the candidates cannot be run.
+    probabilities : dict of str -> float or None
+        Probability of each class. None for a regression.
+    contribution : float, list of float or None
+        Weight times prediction. For a classification, weight times the probability of the class
+        that the model predicts.
     """
 
     name: str

@@ -45,7 +45,15 @@ MOST_NAMED = 8
 
 @dataclass(frozen=True)
 class Measured(Record):
-    """A mean over rows and its standard error; None if it does not exist."""
+    """A measure over rows, such as a mean loss, and its standard error.
+
+    Parameters
+    ----------
+    value : float or None
+        The measure. None if it does not exist.
+    standard_error : float or None
+        Standard error of `value`. None if it does not exist, such as with a single row.
+    """
 
     value: float | None
     standard_error: float | None
@@ -65,7 +73,14 @@ def decimals_of_column(pairs: Iterable[Measured]) -> int:
 class Difference(Measured):
     """A difference of two mean losses.
 
-    is_clear : whether it is larger than two standard errors, and than 0.1 % of the loss.
+    Parameters
+    ----------
+    value : float or None
+        The difference. None if it does not exist.
+    standard_error : float or None
+        Standard error of `value`. None if it does not exist, such as with a single row.
+    is_clear : bool
+        Whether the difference is larger than two standard errors and than 0.1 % of the loss.
     """
 
     is_clear: bool

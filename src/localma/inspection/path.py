@@ -27,7 +27,38 @@ FittedPath = LocalMARegressor | LocalMAClassifier | ShrunkGate
 
 @dataclass(frozen=True)
 class LocalityGainRecord(Record):
-    """The locality gain and the risks behind it; see `localma.evidence.LocalityGain`."""
+    """The locality gain and the risks behind it; see `localma.evidence.LocalityGain`.
+
+    A number that is unknown is None.
+
+    Parameters
+    ----------
+    value : float or None
+        Risk of the global weights minus that of the model. Positive if the model is better.
+    standard_error : float or None
+        Standard error of `value`.
+    global_risk : float or None
+        Cross-fitted risk of the global weights.
+    risk : float or None
+        Cross-fitted risk of the model.
+    over_constant : float or None
+        Gain over the same model without local gates.
+    over_constant_error : float or None
+        Standard error of `over_constant`.
+    baseline_risk : float or None
+        Cross-fitted risk of the best constant prediction, such as the mean.
+    over_baseline : float or None
+        Risk of the best constant prediction minus that of the model.
+    over_baseline_error : float or None
+        Standard error of `over_baseline`.
+    is_clear : bool
+        Whether the gain is larger than two standard errors and than 0.1 % of the risk.
+    is_local : bool
+        Whether local weights are clearly better than all constant weights, and the model is better
+        than a constant prediction.
+    is_idle : bool
+        Whether the model is not better than a constant prediction.
+    """
 
     value: float | None
     standard_error: float | None
@@ -55,7 +86,21 @@ class LocalityGainRecord(Record):
 
 
 class PathPoint(NamedTuple):
-    """A gate on the path; shrinkage is None for constant weights."""
+    """A gate on the path.
+
+    Parameters
+    ----------
+    gate : str
+        Kind of the gate.
+    shrinkage : float or None
+        Shrinkage of the gate. None means infinite, that is, constant weights.
+    risk : float or None
+        Held-out risk.
+    standard_error : float or None
+        Standard error of the difference between `risk` and the risk of the global weights.
+    weight : float
+        Weight of the gate in the model.
+    """
 
     gate: str
     shrinkage: float | None

@@ -50,7 +50,15 @@ SAME_FOR_ALL = "The weights are the same for every row."
 
 @dataclass(frozen=True)
 class Condition(Record):
-    """A property of the rows of a region, such as "area > 80"."""
+    """A property of the rows of a region.
+
+    Parameters
+    ----------
+    feature : str
+        Name of the feature.
+    text : str
+        The condition in words, such as "area > 80".
+    """
 
     feature: str
     text: str
@@ -157,8 +165,22 @@ EVERYWHERE = Regions([], [{}])
 class Region(Record):
     """One region in words.
 
-    where : the conditions, such as "area > 80 and rooms <= 3"; n, share : number and share of its
-    rows; most_trusted : a name; weights : [C].
+    Parameters
+    ----------
+    sentence : str
+        The most trusted candidate and the conditions, in words.
+    where : str
+        The conditions in one phrase, such as "area > 80 and rooms <= 3".
+    conditions : list of Condition
+        The conditions one by one.
+    n : int
+        Number of rows.
+    share : float
+        Share of the rows, by sample weight.
+    most_trusted : str
+        Name of the candidate with the largest mean weight.
+    weights : list of float
+        [C], mean weight of each candidate in `RegionsDisplay.candidates`.
     """
 
     sentence: str
@@ -172,7 +194,18 @@ class Region(Record):
 
 @dataclass(frozen=True)
 class Faithfulness(Record):
-    """How well regions describe the weights of rows that were not used to draw them."""
+    """How well regions describe the weights of rows that were not used to draw them.
+
+    Parameters
+    ----------
+    r2 : float or None
+        Share of the variation of the weights that the regions explain. None without held-out rows.
+    agreement : float or None
+        Share of rows whose most trusted candidate is that of their region. None without held-out
+        rows.
+    n_held_out : int
+        Number of held-out rows.
+    """
 
     r2: float | None
     agreement: float | None
@@ -537,8 +570,24 @@ class EntryName(Record):
 class RegionLosses(Record):
     """Mean losses of E entries in one region.
 
-    best : position of the entry with the smallest loss; to_model : loss minus that of the model,
-    paired by row.
+    A number that does not exist is None, such as a standard error from one row.
+
+    Parameters
+    ----------
+    where : str
+        The conditions of the region in one phrase.
+    n : int
+        Number of rows with positive sample weight.
+    best : int
+        Position of the entry with the smallest loss.
+    loss : list of float or None
+        [E], mean loss of each entry.
+    standard_error : list of float or None
+        [E], standard error of each loss.
+    to_model : list of float or None
+        [E], loss of each entry minus that of the model, paired by row.
+    to_model_error : list of float or None
+        [E], standard error of each difference.
     """
 
     where: str

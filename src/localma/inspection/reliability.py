@@ -24,7 +24,27 @@ RELIABILITY_BINS = 10
 
 @dataclass(frozen=True)
 class ReliabilityCurve(Record):
-    """Predicted probability and observed frequency in B bins, for local or global weights."""
+    """Predicted probability and observed frequency in B bins, for local or global weights.
+
+    Parameters
+    ----------
+    kind : {"local", "global"}
+        The weights. The model is "local".
+    name : str
+        Name of the weights.
+    predicted : list of float
+        [B], mean predicted probability in each bin.
+    observed : list of float
+        [B], observed frequency in each bin.
+    standard_error : list of float or None
+        [B], standard error of each observed frequency. The items are None if it does not exist.
+    counts : list of int
+        [B], number of rows in each bin.
+    ece : float
+        Expected calibration error, ``sum_b share_b |observed_b - predicted_b|``.
+    brier : float
+        Brier score: mean squared error of the probabilities of all classes.
+    """
 
     kind: Literal["local", "global"]
     name: str

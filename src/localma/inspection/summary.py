@@ -71,7 +71,23 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True)
 class EffectiveNumber(Record):
-    """Effective number of candidates over rows; low, high : quantiles of 10 % and 90 %."""
+    """Effective number of candidates, ``exp(-sum_m w_m log w_m)``, over the rows.
+
+    Parameters
+    ----------
+    mean : float
+        Mean over the rows.
+    low : float
+        Quantile of 10 %.
+    median : float
+        Quantile of 50 %.
+    high : float
+        Quantile of 90 %.
+    of_global : float
+        Effective number of candidates under the global weights.
+    n_candidates : int
+        Number of candidates, which is the largest possible effective number.
+    """
 
     mean: float
     low: float
@@ -83,7 +99,21 @@ class EffectiveNumber(Record):
 
 @dataclass(frozen=True)
 class Disagreement(Record):
-    """How far the candidates differ; outputs : [K] if the target has several outputs."""
+    """How far the candidates' predictions differ.
+
+    Parameters
+    ----------
+    kind : {"standard_deviation", "share_of_rows"}
+        The measure: the first for a regression, the second for a classification.
+    value : float or None
+        Weighted standard deviation of the predictions around the model's prediction, or share of
+        rows for which the candidates predict different classes.
+    outputs : list of float or None
+        Standard deviation of each of the K outputs. None with a single output, and for a
+        classification.
+    sentence : str
+        The same in words.
+    """
 
     kind: Literal["standard_deviation", "share_of_rows"]
     value: float | None
@@ -93,7 +123,15 @@ class Disagreement(Record):
 
 @dataclass(frozen=True)
 class Spread(Record):
-    """How many candidates share the weight; disagreement : None without predictions."""
+    """How many candidates share the weight, and how far they differ.
+
+    Parameters
+    ----------
+    effective : EffectiveNumber
+        Effective number of candidates.
+    disagreement : Disagreement or None
+        How far the candidates' predictions differ. None without predictions.
+    """
 
     effective: EffectiveNumber
     disagreement: Disagreement | None
@@ -103,8 +141,18 @@ class Spread(Record):
 class Support(Record):
     """Whether rows are like the labelled sample.
 
-    guarded : whether the gate checks this; outside : share of rows with support below one half;
-    partly : share below 0.99.
+    Parameters
+    ----------
+    guarded : bool
+        Whether the gate checks if a row is like the labelled sample.
+    mean : float
+        Mean support of the rows.
+    outside : float
+        Share of rows with a support below 0.5.
+    partly : float
+        Share of rows with a support below 0.99.
+    sentence : str
+        The same in words.
     """
 
     guarded: bool
@@ -116,7 +164,24 @@ class Support(Record):
 
 @dataclass(frozen=True)
 class CandidateSummary(Record):
-    """A candidate; most_trusted : share of rows where its weight is the largest."""
+    """A candidate and its weights.
+
+    Parameters
+    ----------
+    name : str
+        Name of the candidate.
+    kind : str
+        Kind of the candidate, such as "estimator". It is "predictions" if the model only has
+        predictions.
+    cost : float or None
+        Cost that was stated for the candidate. None if the model only has predictions.
+    global_weight : float
+        Global weight, the same for every row.
+    mean_weight : float
+        Mean weight over the rows.
+    most_trusted : float
+        Share of rows in which this candidate has the largest weight.
+    """
 
     name: str
     kind: str
@@ -128,7 +193,29 @@ class CandidateSummary(Record):
 
 @dataclass(frozen=True)
 class ModelSummary(Record):
-    """The model; candidates : all M candidates, in the order of the pool."""
+    """The model and its candidates.
+
+    Parameters
+    ----------
+    estimator : str
+        Class of the model, which is called "class" in JSON.
+    task : {"regression", "classification"}
+        What the model predicts.
+    loss : str
+        Name of the loss.
+    gate : str
+        Class of the gate.
+    n_features : int
+        Number of columns of X that the gate may see.
+    n_outputs : int or None
+        Number of outputs, or of classes. None without predictions.
+    classes : list of label or None
+        Classes in the order of the probabilities. None for a regression.
+    verdict : str or None
+        Verdict of the fit. None if the gate does not judge itself.
+    candidates : list of CandidateSummary
+        All M candidates, in the order of the pool.
+    """
 
     json_names: ClassVar[dict[str, str]] = {"estimator": "class"}
 
@@ -151,7 +238,19 @@ class ModelSummary(Record):
 
 @dataclass(frozen=True)
 class FeatureSummary(Record):
-    """A column of X that the gate may see."""
+    """A column of X that the gate may see.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    kind : {"numeric", "categorical", "date"}
+        Kind of its values.
+    n_missing : int
+        Number of rows with a missing value.
+    n_distinct : int
+        Number of distinct values, without missing values.
+    """
 
     name: str
     kind: Kind
@@ -161,7 +260,21 @@ class FeatureSummary(Record):
 
 @dataclass(frozen=True)
 class DataSummary(Record):
-    """The rows; n_sampled : number of rows behind effects, map, regions and importance."""
+    """The rows and their features.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows.
+    n_sampled : int
+        Number of rows in the random sample behind effects, map, regions and importance.
+    labelled : bool
+        Whether the targets are known.
+    weighted : bool
+        Whether you passed sample weights.
+    features : list of FeatureSummary
+        Columns of X that the gate may see.
+    """
 
     n_rows: int
     n_sampled: int
@@ -172,10 +285,29 @@ class DataSummary(Record):
 
 @dataclass(frozen=True)
 class SampledRows(Record):
-    """A random sample of rows.
+    """A random sample of n rows.
 
-    index : positions of the rows; weights : [n][C]; region : positions in `Summary.regions`;
-    features : the values of each feature as text.
+    Parameters
+    ----------
+    index : list of int
+        Positions of the rows in X.
+    candidates : list of str
+        C names, with the sum of the others last.
+    n_others : int
+        Number of the other candidates.
+    weights : list of list of float
+        [n][C], weight of each candidate in each row.
+    prediction : list of float, list or label, or None
+        Prediction of the model for each row. None if the candidates cannot be run.
+    target : list of float, list or label, or None
+        Target of each row. None without y.
+    support : list of float
+        Share of the local weights that is used in each row.
+    region : list of int or None
+        Position of the region of each row in `Summary.regions`. The items are None without
+        regions.
+    features : dict of str -> list of str
+        Values of each feature as text.
     """
 
     index: list[int]
@@ -189,7 +321,18 @@ class SampledRows(Record):
     features: dict[str, list[str]]
 
     def leader(self, row: int) -> int:
-        """Position of the most trusted candidate of a row."""
+        """Return the position of the most trusted candidate of a row.
+
+        Parameters
+        ----------
+        row : int
+            Position of the row in this sample.
+
+        Returns
+        -------
+        int
+            The position in `candidates`.
+        """
         weights = [weight or 0.0 for weight in self.weights[row]]
         return weights.index(max(weights))
 

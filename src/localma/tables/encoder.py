@@ -582,16 +582,38 @@ class GateFeatures:
             )
 
     def fit(self, X: Sized, y: ArrayLike | None = None) -> Self:
-        """Fit a clone of the transformer, if there is one."""
+        """Fit a clone of the transformer, if there is one.
+
+        Parameters
+        ----------
+        X : table or array
+            The n rows of the labelled sample.
+        y : array of shape (n,) or (n, K), optional
+            Targets or labels, which are passed to the transformer.
+
+        Returns
+        -------
+        GateFeatures
+            The object itself.
+        """
         if hasattr(self.spec, "transform"):
             self.transformer = clone(self.spec).fit(drop_columns(X, self.hidden), y)
         return self
 
     def transform(self, X: Sized, in_parts: bool = False) -> Any:
-        """Return the inputs of the gate: (n, p) finite numbers, or n rows of any kind if `raw`.
+        """Return the inputs of the gate.
 
-        in_parts : whether a table of Arrow may be wrapped as `ArrowRows` instead of copied.
-        Without a `spec`, an array X must have passed scikit-learn's `validate_data`.
+        Parameters
+        ----------
+        X : table or array
+            The n rows. Without a `spec`, an array must have passed scikit-learn's `validate_data`.
+        in_parts : bool, default=False
+            Whether an Arrow table may be wrapped as `ArrowRows` instead of copied.
+
+        Returns
+        -------
+        array of shape (n, p), ArrowRows or n rows of any kind
+            Finite numbers, or rows of any kind if `raw`.
         """
         if not self.needed:
             return np.empty((n_rows(X), 0))
@@ -609,9 +631,23 @@ class GateFeatures:
         return features
 
     def named_inputs(self, inputs: Array, X: Sized) -> tuple[list[str], Array]:
-        """Return the inputs of the gate under the names of columns: names, and numbers (n, p).
+        """Return the inputs of the gate under the names of columns.
 
         A name may stand for several numbers. A category of a `TableEncoder` is one number.
+
+        Parameters
+        ----------
+        inputs : array of shape (n, p)
+            The inputs of the gate, from `transform`.
+        X : table or array
+            The n rows that the inputs come from.
+
+        Returns
+        -------
+        names : list of str
+            The name of the column that each number comes from.
+        numbers : array of shape (n, at most p)
+            The numbers.
         """
         if isinstance(self.transformer, TableEncoder):
             return self.transformer.by_source(inputs)
@@ -620,6 +656,20 @@ class GateFeatures:
     def input_names(self, X: Sized, n: int) -> list[str]:
         """Return names of the n inputs of the gate, those of columns of X if possible.
 
+        Parameters
+        ----------
+        X : table or array
+            Rows with the columns that the inputs come from.
+        n : int
+            Number of inputs of the gate.
+
+        Returns
+        -------
+        list of str
+            One name per input, such as "input 0" if the columns are unknown.
+
+        Examples
+        --------
         >>> GateFeatures(None, [1]).input_names(np.zeros((1, 3)), 2)
         ['x0', 'x2']
         """
@@ -642,7 +692,14 @@ class GateFeatures:
         return [str(name) for k, name in enumerate(names) if k not in hidden]
 
     def recipe(self) -> dict[str, Json]:
-        """Describe the inputs in JSON; transformers and nameless functions must be passed again."""
+        """Describe the inputs in JSON; transformers and nameless functions must be passed again.
+
+        Returns
+        -------
+        dict
+            The recipe, for `from_recipe`. If its kind is "attach", pass the transformer or function
+            to `attached` instead.
+        """
         recipe: dict[str, Json] = {"kind": "all", "hidden": [*sorted(self.hidden, key=str)]}
         if self.columns is not None:
             return recipe | {"kind": "columns", "columns": [*self.columns]}
@@ -657,7 +714,18 @@ class GateFeatures:
 
     @classmethod
     def from_recipe(cls, recipe: dict[str, Json]) -> Self:
-        """Restore from a recipe. It may import a function, so pass trusted recipes only."""
+        """Restore from a recipe. It may import a function, so pass trusted recipes only.
+
+        Parameters
+        ----------
+        recipe : dict
+            A recipe from `recipe`, whose kind is not "attach".
+
+        Returns
+        -------
+        GateFeatures
+            The inputs of the gate.
+        """
         kind = str(recipe.get("kind"))
         expected = {"kind", "hidden", _RECIPE_KEYS.get(kind)} - {None}
         if kind not in _RECIPE_KEYS or set(recipe) != expected:
@@ -673,7 +741,20 @@ class GateFeatures:
 
     @classmethod
     def attached(cls, spec: FeatureSpec, hidden: Collection[ColumnKey]) -> Self:
-        """Use a function, or a transformer that is fitted already."""
+        """Use a function, or a transformer that is fitted already.
+
+        Parameters
+        ----------
+        spec : transformer or callable
+            A fitted transformer, or a function of X.
+        hidden : collection of str or int
+            Columns with predictions of candidates, which the gate does not see.
+
+        Returns
+        -------
+        GateFeatures
+            The inputs of the gate.
+        """
         features = cls(spec, hidden)
         if hasattr(spec, "transform"):
             features.transformer = spec

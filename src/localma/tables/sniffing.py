@@ -72,8 +72,14 @@ Setting = Literal["separator", "encoding", "missing"]
 class Remark:
     """How a column or a file was read, in sentences, and what would change it.
 
-    stray : a cell that may mean a missing value; other_decimal : the decimal mark with which the
-    numbers would be different.
+    Parameters
+    ----------
+    text : str
+        The remark, in complete sentences.
+    stray : str, optional
+        A cell that may mean a missing value.
+    other_decimal : {".", ","}, optional
+        The decimal mark with which the numbers would be different.
     """
 
     text: str
@@ -84,8 +90,16 @@ class Remark:
 class TableFileError(InvalidInputError):
     """A file cannot be read as a table with the present settings.
 
-    setting : the field of `TextOptions` that may help; column, value : the cell that causes the
-    error, if a single cell does.
+    Parameters
+    ----------
+    message : str
+        What is wrong, and what to do.
+    setting : {"separator", "encoding", "missing"}
+        The field of `TextOptions` that may help.
+    column : str, optional
+        The column of the cell that causes the error, if a single cell does.
+    value : str, default=""
+        The value of that cell.
     """
 
     def __init__(
