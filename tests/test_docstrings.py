@@ -1,4 +1,4 @@
-"""Every public object has a docstring in numpydoc's form: parameters, returns, descriptions."""
+"""Every public object has a docstring in numpydoc's form, and an example."""
 
 from __future__ import annotations
 
@@ -92,3 +92,11 @@ def test_numpydoc_accepts_the_docstrings(name):
         if code not in IGNORED
     ]
     assert not errors, "\n".join(errors)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_docstring_has_an_example(name):
+    module, _, attribute = name.rpartition(".")
+    value = getattr(import_module(module), attribute)
+    # The docstring of a parent class does not count, so that `inspect.getdoc` is not used.
+    assert not has_docstring(value) or ">>> " in (value.__doc__ or "")

@@ -66,6 +66,15 @@ class InvalidInputError(LocalMAError, ValueError):
         The rule, the value received and, unless it is in the hint, what to do.
     python_hint : str, optional
         What to do in terms of Python, which the command line leaves out.
+
+    Examples
+    --------
+    >>> from localma import LocalMARegressor
+    >>> try:
+    ...     LocalMARegressor({"a": lambda X: X[:, 0]}).fit([[1.0], [2.0]], [1.0])
+    ... except ValueError as error:
+    ...     print(f"{type(error).__name__}: {error}")
+    InvalidInputError: X and y must have the same number of rows; X has 2 and y has 1.
     """
 
 
@@ -80,6 +89,15 @@ class InvalidParameterError(InvalidInputError, _SklearnParameterError):
         The rule, the value received and, unless it is in the hint, what to do.
     python_hint : str, optional
         What to do in terms of Python, which the command line leaves out.
+
+    Examples
+    --------
+    >>> from localma import LocalMARegressor
+    >>> try:
+    ...     LocalMARegressor({"a": lambda X: X[:, 0]}, cv="five").fit([[1.0], [2.0]], [1.0, 2.0])
+    ... except ValueError as error:
+    ...     print(str(error).partition(". ")[2])
+    Got 'five' instead. Pass a number of folds from 2 on, or a splitter of scikit-learn.
     """
 
 
@@ -96,6 +114,16 @@ class CandidateError(LocalMAError, ValueError):
         The rows, counted from zero, without a finite prediction, if there are such rows.
     python_hint : str, optional
         What to do in terms of Python.
+
+    Examples
+    --------
+    >>> from localma import LocalMARegressor
+    >>> try:
+    ...     model = LocalMARegressor({"log": lambda X: [float("nan"), 0.0]}, gate="global")
+    ...     model.fit([[0.0], [1.0]], [1.0, 2.0])
+    ... except ValueError as error:
+    ...     print(type(error).__name__, error.candidate, error.rows)
+    CandidateError log (0,)
     """
 
     def __init__(
@@ -119,6 +147,14 @@ class ChangedCandidateError(LocalMAError, ValueError):
         The rule, the value received and, unless it is in the hint, what to do.
     python_hint : str, optional
         What to do in terms of Python, which the command line leaves out.
+
+    Examples
+    --------
+    >>> try:
+    ...     raise ChangedCandidateError("Candidate 'a' is not the model that was saved.")
+    ... except ValueError as error:
+    ...     print(error)
+    Candidate 'a' is not the model that was saved.
     """
 
 
@@ -131,6 +167,15 @@ class FileFormatError(LocalMAError, ValueError):
         The rule, the value received and, unless it is in the hint, what to do.
     python_hint : str, optional
         What to do in terms of Python, which the command line leaves out.
+
+    Examples
+    --------
+    >>> import localma
+    >>> try:
+    ...     localma.load(localma.__file__)
+    ... except ValueError as error:
+    ...     print(type(error).__name__, "is not a localma model file" in str(error))
+    FileFormatError True
     """
 
 
@@ -143,6 +188,14 @@ class UntrustedFileError(LocalMAError, ValueError):
         The rule, the value received and, unless it is in the hint, what to do.
     python_hint : str, optional
         What to do in terms of Python, which the command line leaves out.
+
+    Examples
+    --------
+    >>> try:
+    ...     raise UntrustedFileError("The file names code.", python_hint="Pass trust=True.")
+    ... except ValueError as error:
+    ...     print(error)
+    The file names code. Pass trust=True.
     """
 
 
@@ -155,27 +208,90 @@ class MissingDependencyError(LocalMAError, ImportError):
         The rule, the value received and, unless it is in the hint, what to do.
     python_hint : str, optional
         What to do in terms of Python, which the command line leaves out.
+
+    Examples
+    --------
+    >>> try:
+    ...     raise MissingDependencyError("Install matplotlib with: pip install 'localma[plot]'.")
+    ... except ImportError as error:
+    ...     print(error)
+    Install matplotlib with: pip install 'localma[plot]'.
     """
 
 
 class LocalMAWarning(UserWarning):
-    """Root of every warning that localma issues; filter it or one of its subclasses."""
+    """Root of every warning that localma issues; filter it or one of its subclasses.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings(action="ignore", category=LocalMAWarning):
+    ...     warnings.warn("A candidate is identical to the target.", LeakageWarning)  # is not shown
+    """
 
 
 class WorseThanConstantWarning(LocalMAWarning):
-    """The combined prediction is not better than the best constant on held-out rows."""
+    """The combined prediction is not better than the best constant on held-out rows.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from localma import LocalMARegressor
+    >>> X = [[float(x)] for x in range(20)]
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
+    ...     model = LocalMARegressor({"a": lambda X: -X[:, 0]}, gate="global").fit(X, range(20))
+    >>> [warning.category.__name__ for warning in caught], model.cautions_[0].kind
+    (['WorseThanConstantWarning'], 'worse_than_constant')
+    """
 
 
 class TrainedOnSampleWarning(LocalMAWarning):
-    """A candidate seems to have been trained on the labelled rows."""
+    """A candidate seems to have been trained on the labelled rows.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from localma import LocalMARegressor
+    >>> from sklearn.neighbors import KNeighborsRegressor
+    >>> X, y = [[float(x)] for x in range(20)], [x % 3 for x in range(20)]
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
+    ...     candidates = {"near": KNeighborsRegressor(2).fit(X, y)}
+    ...     model = LocalMARegressor(candidates, gate="global").fit(X, y)
+    >>> [warning.category.__name__ for warning in caught], model.cautions_[0].kind
+    (['TrainedOnSampleWarning'], 'trained_on_sample')
+    """
 
 
 class LeakageWarning(LocalMAWarning):
-    """A gate feature or a candidate predicts the target almost perfectly on its own."""
+    """A gate feature or a candidate predicts the target almost perfectly on its own.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from localma import LocalMARegressor
+    >>> X = [[float(x)] for x in range(20)]
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
+    ...     model = LocalMARegressor({"a": lambda X: X[:, 0]}, gate="global").fit(X, range(20))
+    >>> [warning.category.__name__ for warning in caught], model.cautions_[0].kind
+    (['LeakageWarning'], 'leakage')
+    """
 
 
 class OutsideSampleWarning(LocalMAWarning):
-    """Most rows to predict lie outside the labelled sample, so local weights are not used."""
+    """Most rows to predict lie outside the labelled sample, so local weights are not used.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from localma import LocalMARegressor
+    >>> X = [[x / 30] for x in range(-30, 30)]
+    >>> model = LocalMARegressor({"left": lambda X: -X[:, 0], "right": lambda X: X[:, 0]}, cv=2)
+    >>> model = model.set_params(random_state=0).fit(X, [abs(x) for [x] in X])
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
+    ...     prediction = model.predict([[100.0]] * 20)
+    >>> [warning.category.__name__ for warning in caught]
+    ['OutsideSampleWarning']
+    """
 
 
 def unknown_name(kind: str, received: object, names: Iterable[str]) -> InvalidInputError:

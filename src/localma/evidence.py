@@ -429,6 +429,14 @@ class LocalityGain:
         help at all. NaN if unknown.
     over_baseline_error : float, default=nan
         Standard error of `over_baseline`. NaN if unknown.
+
+    Examples
+    --------
+    >>> gain = LocalityGain(0.5, 0.1, 2.0, 1.5, over_constant=0.1, over_constant_error=0.1)
+    >>> print(gain)
+    0.5 ± 0.1
+    >>> gain.is_clear, gain.is_local
+    (True, False)
     """
 
     value: float

@@ -139,6 +139,13 @@ class Entry(Record):
         This loss minus that of the best entry, paired by row. Positive if this entry is worse.
     to_model : Difference
         This loss minus that of the model, paired by row. Positive if this entry is worse.
+
+    Examples
+    --------
+    >>> gap = Difference(0.5, 0.1, is_clear=True)
+    >>> entry = Entry("candidate", "a", Measured(2.0, 0.2), {"mae": Measured(1.1, 0.1)}, gap, gap)
+    >>> print(entry.name, entry.loss, entry.to_model.is_clear)
+    a 2.00 ± 0.20 True
     """
 
     kind: Kind
@@ -165,6 +172,12 @@ class ControlNote(Record):
         Number of rows that each gate was fitted on.
     sentence : str
         The result in words, or the reason why there is no control.
+
+    Examples
+    --------
+    >>> note = ControlNote(None, [], 0, 0, "The control was not fitted: the target is constant.")
+    >>> print(note.sentence)
+    The control was not fitted: the target is constant.
     """
 
     name: str | None
@@ -192,6 +205,13 @@ class ConstantEntry(Record):
         Whether the model is not better than the constant.
     is_worse : bool
         Whether the model is clearly worse than the constant.
+
+    Examples
+    --------
+    >>> gap = Difference(0.5, 0.1, is_clear=True)
+    >>> constant = ConstantEntry("the mean", [3.0], Measured(2.0, 0.2), gap, False, False)
+    >>> print(constant.name, constant.loss, constant.is_idle)
+    the mean 2.00 ± 0.20 False
     """
 
     name: str
@@ -219,6 +239,13 @@ class LossGap(Record):
         the difference.
     sentence : str
         The same in words.
+
+    Examples
+    --------
+    >>> sentence = "The loss of a is 0.1 on the labelled sample and 2 here."
+    >>> gap = LossGap("a", Measured(0.1, 0.01), Measured(2.0, 0.2), True, sentence)
+    >>> print(f"{gap.name}: {gap.sample}, here {gap.here}")
+    a: 0.100 ± 0.010, here 2.00 ± 0.20
     """
 
     name: str

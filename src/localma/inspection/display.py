@@ -104,6 +104,15 @@ class Record:
 
     Fields hold plain Python values and other records. A number that does not exist, such as a
     standard error from one row, is None.
+
+    Examples
+    --------
+    >>> from localma.inspection.observed import Measured
+    >>> loss = Measured(0.5, float("nan"))
+    >>> loss.to_dict(), Measured.from_dict(loss.to_dict()) == loss
+    ({'value': 0.5, 'standard_error': None}, True)
+    >>> loss.columns()
+    {'field': ['value', 'standard_error'], 'value': ['0.5', 'None']}
     """
 
     json_names: ClassVar[dict[str, str]] = {}
@@ -231,6 +240,14 @@ class Display(Record):
         The axes of the last plot.
     figure_ : matplotlib.figure.Figure
         The figure of the last plot.
+
+    Examples
+    --------
+    >>> from localma.inspection.effects import FeatureImportance, ImportanceDisplay
+    >>> display = ImportanceDisplay([FeatureImportance("area", 0.4, 0.01, 1.0)])
+    >>> display.columns()
+    {'feature': ['area'], 'importance': [0.4], 'standard_error': [0.01], 'relative': [1.0]}
+    >>> display.plot().figure_  # doctest: +SKIP
     """
 
     if TYPE_CHECKING:  # so that `get_type_hints` does not need matplotlib

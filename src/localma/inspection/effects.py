@@ -55,6 +55,11 @@ class FeatureImportance(Record):
         Standard error of `value`, from repeated shuffles.
     relative : float
         The value divided by the sum of the values of all features.
+
+    Examples
+    --------
+    >>> FeatureImportance("area", value=0.4, standard_error=0.01, relative=0.8).to_dict()
+    {'feature': 'area', 'value': 0.4, 'standard_error': 0.01, 'relative': 0.8}
     """
 
     feature: str
@@ -245,6 +250,15 @@ class WeightEffect(Record):
         [C][B], mean lower end of the band of the weights. None if the gate has no band.
     high : list of list of float or None
         [C][B], mean upper end of the band of the weights. None if the gate has no band.
+
+    Examples
+    --------
+    >>> effect = WeightEffect("area", "numeric", ["a", "b"], 0, ["1", "2"], [1.0, 2.0], [5, 5],
+    ...                       [[0.25, 0.75], [0.75, 0.25]], None, None)
+    >>> print(effect)
+    area  rows     a     b
+    1        5  0.25  0.75
+    2        5  0.75  0.25
     """
 
     feature: str

@@ -38,6 +38,12 @@ class CandidateShare(Record):
     contribution : float, list of float or None
         Weight times prediction. For a classification, weight times the probability of the class
         that the model predicts.
+
+    Examples
+    --------
+    >>> share = CandidateShare("a", 0.75, None, None, 0.5, 2.0, None, 1.5)
+    >>> share.contribution == share.weight * share.prediction
+    True
     """
 
     name: str

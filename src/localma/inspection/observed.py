@@ -53,6 +53,13 @@ class Measured(Record):
         The measure. None if it does not exist.
     standard_error : float or None
         Standard error of `value`. None if it does not exist, such as with a single row.
+
+    Examples
+    --------
+    >>> print(Measured(0.5, 0.02))
+    0.500 ± 0.020
+    >>> Measured(0.5, None).to_dict()
+    {'value': 0.5, 'standard_error': None}
     """
 
     value: float | None
@@ -81,6 +88,12 @@ class Difference(Measured):
         Standard error of `value`. None if it does not exist, such as with a single row.
     is_clear : bool
         Whether the difference is larger than two standard errors and than 0.1 % of the loss.
+
+    Examples
+    --------
+    >>> difference = Difference(-0.5, 0.02, is_clear=True)
+    >>> print(difference, "|", difference.size)
+    −0.500 ± 0.020 | 0.500 ± 0.020
     """
 
     is_clear: bool
@@ -150,6 +163,15 @@ class Observed:
         Predictions that the user passed; None if the candidates must be run.
     index : array of shape (n,)
         Positions of the rows in the X that the user passed.
+
+    Examples
+    --------
+    >>> X = np.linspace(0, 1, 20)[:, None]
+    >>> candidates = {"a": lambda X: X[:, 0], "b": lambda X: X[:, 0] ** 3}
+    >>> model = LocalMARegressor(candidates, gate="equal").fit(X, X[:, 0] ** 2)
+    >>> observed = observe(model, X, X[:, 0] ** 2)
+    >>> observed.names, observed.weights[0].tolist(), observed.losses_of(1).max().round(3).item()
+    (('a', 'b'), [0.5, 0.5], 0.022)
     """
 
     model: Model

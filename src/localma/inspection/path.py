@@ -58,6 +58,14 @@ class LocalityGainRecord(Record):
         than a constant prediction.
     is_idle : bool
         Whether the model is not better than a constant prediction.
+
+    Examples
+    --------
+    >>> from localma.evidence import LocalityGain
+    >>> gain = LocalityGain(0.5, 0.1, 2.0, 1.5, over_constant=0.4, over_constant_error=0.1)
+    >>> record = LocalityGainRecord.from_dict(gain.as_dict())
+    >>> record.value, record.clarity
+    (0.5, 'clear')
     """
 
     value: float | None
@@ -100,6 +108,12 @@ class PathPoint(NamedTuple):
         Standard error of the difference between `risk` and the risk of the global weights.
     weight : float
         Weight of the gate in the model.
+
+    Examples
+    --------
+    >>> point = PathPoint("linear", shrinkage=10.0, risk=1.5, standard_error=0.1, weight=0.6)
+    >>> point.gate, point.weight
+    ('linear', 0.6)
     """
 
     gate: str

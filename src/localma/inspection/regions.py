@@ -58,6 +58,13 @@ class Condition(Record):
         Name of the feature.
     text : str
         The condition in words, such as "area > 80".
+
+    Examples
+    --------
+    >>> print(Condition("area", "area > 80"))
+    field        value
+    feature       area
+    text     area > 80
     """
 
     feature: str
@@ -181,6 +188,14 @@ class Region(Record):
         Name of the candidate with the largest mean weight.
     weights : list of float
         [C], mean weight of each candidate in `RegionsDisplay.candidates`.
+
+    Examples
+    --------
+    >>> conditions = [Condition("area", "area > 80")]
+    >>> region = Region("a is trusted most where area > 80", "area > 80", conditions, 9, 1.0, "a",
+    ...                 [0.75, 0.25])
+    >>> print(region.sentence)
+    a is trusted most where area > 80
     """
 
     sentence: str
@@ -205,6 +220,11 @@ class Faithfulness(Record):
         rows.
     n_held_out : int
         Number of held-out rows.
+
+    Examples
+    --------
+    >>> Faithfulness(r2=0.9, agreement=1.0, n_held_out=30).to_dict()
+    {'r2': 0.9, 'agreement': 1.0, 'n_held_out': 30}
     """
 
     r2: float | None
@@ -588,6 +608,12 @@ class RegionLosses(Record):
         [E], loss of each entry minus that of the model, paired by row.
     to_model_error : list of float or None
         [E], standard error of each difference.
+
+    Examples
+    --------
+    >>> region = RegionLosses("area > 80", 9, 0, [0.5, 0.7], [0.1, 0.1], [-0.2, 0.0], [0.1, 0.0])
+    >>> print(region.losses[region.best])
+    0.50 ± 0.10
     """
 
     where: str

@@ -44,6 +44,12 @@ class ReliabilityCurve(Record):
         Expected calibration error, ``sum_b share_b |observed_b - predicted_b|``.
     brier : float
         Brier score: mean squared error of the probabilities of all classes.
+
+    Examples
+    --------
+    >>> curve = ReliabilityCurve("local", "local weights", [0.75], [0.5], [0.1], [8], 0.25, 0.3125)
+    >>> curve.ece == abs(curve.observed[0] - curve.predicted[0])
+    True
     """
 
     kind: Literal["local", "global"]

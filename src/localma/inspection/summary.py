@@ -87,6 +87,12 @@ class EffectiveNumber(Record):
         Effective number of candidates under the global weights.
     n_candidates : int
         Number of candidates, which is the largest possible effective number.
+
+    Examples
+    --------
+    >>> effective = EffectiveNumber(1.5, 1.0, 1.5, 2.0, of_global=1.75, n_candidates=2)
+    >>> effective.to_dict()
+    {'mean': 1.5, 'low': 1.0, 'median': 1.5, 'high': 2.0, 'of_global': 1.75, 'n_candidates': 2}
     """
 
     mean: float
@@ -113,6 +119,13 @@ class Disagreement(Record):
         classification.
     sentence : str
         The same in words.
+
+    Examples
+    --------
+    >>> sentence = "The candidates predict different classes in 25% of the rows."
+    >>> disagreement = Disagreement("share_of_rows", 0.25, None, sentence)
+    >>> print(disagreement.sentence)
+    The candidates predict different classes in 25% of the rows.
     """
 
     kind: Literal["standard_deviation", "share_of_rows"]
@@ -131,6 +144,12 @@ class Spread(Record):
         Effective number of candidates.
     disagreement : Disagreement or None
         How far the candidates' predictions differ. None without predictions.
+
+    Examples
+    --------
+    >>> effective = EffectiveNumber(1.5, 1.0, 1.5, 2.0, 1.75, 2)
+    >>> Spread(effective, None).effective.median
+    1.5
     """
 
     effective: EffectiveNumber
@@ -153,6 +172,13 @@ class Support(Record):
         Share of rows with a support below 0.99.
     sentence : str
         The same in words.
+
+    Examples
+    --------
+    >>> sentence = "5% of the rows are unlike the labelled sample."
+    >>> support = Support(guarded=True, mean=0.94, outside=0.05, partly=0.1, sentence=sentence)
+    >>> print(support.sentence)
+    5% of the rows are unlike the labelled sample.
     """
 
     guarded: bool
@@ -181,6 +207,12 @@ class CandidateSummary(Record):
         Mean weight over the rows.
     most_trusted : float
         Share of rows in which this candidate has the largest weight.
+
+    Examples
+    --------
+    >>> candidate = CandidateSummary("a", "estimator", 1.0, 0.5, 0.75, 0.9)
+    >>> candidate.name, candidate.mean_weight - candidate.global_weight
+    ('a', 0.25)
     """
 
     name: str
@@ -215,6 +247,17 @@ class ModelSummary(Record):
         Verdict of the fit. None if the gate does not judge itself.
     candidates : list of CandidateSummary
         All M candidates, in the order of the pool.
+
+    Examples
+    --------
+    >>> candidates = [
+    ...     CandidateSummary("a", "estimator", 1.0, 0.5, 0.3, 0.2),
+    ...     CandidateSummary("b", "estimator", 1.0, 0.5, 0.7, 0.8),
+    ... ]
+    >>> model = ModelSummary("LocalMARegressor", "regression", "squared_error", "GlobalGate", 2, 1,
+    ...                      None, None, candidates)
+    >>> model.ranking, model.to_dict()["class"]
+    ([1, 0], 'LocalMARegressor')
     """
 
     json_names: ClassVar[dict[str, str]] = {"estimator": "class"}
@@ -250,6 +293,15 @@ class FeatureSummary(Record):
         Number of rows with a missing value.
     n_distinct : int
         Number of distinct values, without missing values.
+
+    Examples
+    --------
+    >>> print(FeatureSummary("area", "numeric", n_missing=2, n_distinct=90))
+    field         value
+    name           area
+    kind        numeric
+    n_missing         2
+    n_distinct       90
     """
 
     name: str
@@ -274,6 +326,13 @@ class DataSummary(Record):
         Whether you passed sample weights.
     features : list of FeatureSummary
         Columns of X that the gate may see.
+
+    Examples
+    --------
+    >>> area = FeatureSummary("area", "numeric", n_missing=0, n_distinct=90)
+    >>> data = DataSummary(100, n_sampled=100, labelled=True, weighted=False, features=[area])
+    >>> data.to_dict()["features"]
+    [{'name': 'area', 'kind': 'numeric', 'n_missing': 0, 'n_distinct': 90}]
     """
 
     n_rows: int
@@ -308,6 +367,13 @@ class SampledRows(Record):
         regions.
     features : dict of str -> list of str
         Values of each feature as text.
+
+    Examples
+    --------
+    >>> rows = SampledRows([7, 9], ["a", "b"], 0, [[0.2, 0.8], [0.6, 0.4]], [1.0, 2.0], None,
+    ...                    [1.0, 1.0], [None, None], {"area": ["20", "90"]})
+    >>> rows.candidates[rows.leader(0)], rows.order
+    ('b', [1, 0])
     """
 
     index: list[int]

@@ -555,6 +555,14 @@ class GateFeatures:
         Whether the gate takes inputs that are not tables, such as lists, tensors and data sets.
     needed : bool
         Whether the gate uses its inputs. If not, it gets none.
+
+    Examples
+    --------
+    >>> X = np.array([[20.0, 3.0, 410.0], [90.0, 4.0, 980.0]])
+    >>> GateFeatures(hidden=[2]).fit(X).transform(X).tolist()
+    [[20.0, 3.0], [90.0, 4.0]]
+    >>> GateFeatures([0]).fit(X).transform(X).tolist()
+    [[20.0], [90.0]]
     """
 
     def __init__(

@@ -46,6 +46,14 @@ class RoleError(InvalidInputError):
         What is wrong, the value received, and what to do.
     cell : str, optional
         A cell that may stand for a missing value.
+
+    Examples
+    --------
+    >>> try:
+    ...     Roles("rent", ["pred_*"]).resolve(["area", "pred_a"])
+    ... except RoleError as error:
+    ...     print(error)
+    target: the table has no column 'rent'; did you mean 'area'?
     """
 
     def __init__(self, parameter: str, message: str, *, cell: str | None = None) -> None:
@@ -326,6 +334,12 @@ class ClassColumns:
         One column per class, or one column with the probability of the last class.
     classes : list
         The classes, in the order of the columns.
+
+    Examples
+    --------
+    >>> columns = ClassColumns(("a_no", "a_yes"), ["no", "yes"])
+    >>> dict(zip(columns.classes, columns.columns, strict=True))
+    {'no': 'a_no', 'yes': 'a_yes'}
     """
 
     columns: tuple[str, ...]

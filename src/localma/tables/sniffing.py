@@ -80,6 +80,12 @@ class Remark:
         A cell that may mean a missing value.
     other_decimal : {".", ","}, optional
         The decimal mark with which the numbers would be different.
+
+    Examples
+    --------
+    >>> remark = Remark("Column 'area' is read as text because of the cell '?'.", stray="?")
+    >>> TextOptions(missing=(remark.stray,))
+    TextOptions(separator=None, encoding=None, missing=('?',), decimal=None)
     """
 
     text: str
@@ -100,6 +106,15 @@ class TableFileError(InvalidInputError):
         The column of the cell that causes the error, if a single cell does.
     value : str, default=""
         The value of that cell.
+
+    Examples
+    --------
+    >>> message = "Line 3 has 2 columns, and the header has 4. State the separator."
+    >>> try:
+    ...     raise TableFileError(message, setting="separator")
+    ... except ValueError as error:
+    ...     print(f"{error.setting}: {error}")
+    separator: Line 3 has 2 columns, and the header has 4. State the separator.
     """
 
     def __init__(
