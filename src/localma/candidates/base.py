@@ -28,10 +28,9 @@ from typing import (
 import numpy as np
 from scipy.sparse import issparse
 
-from localma._types import Json
+from localma._types import Array, Json
 from localma.candidates.outputs import (
     Activation,
-    Array,
     Classes,
     Label,
     Labels,

@@ -14,10 +14,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
 
-from localma._types import AnyArray, Integers, RandomState, RowMask
+from localma._types import AnyArray, Array, Integers, RandomState, RowMask
 from localma.candidates.base import Candidate, Inputs
 from localma.candidates.estimator import EstimatorCandidate, has_sklearn_tags, refuse_classifier
-from localma.candidates.outputs import Array, Output, OutputNames, Table, Task, align
+from localma.candidates.outputs import Output, OutputNames, Table, Task, align
 from localma.errors import CandidateError, InvalidInputError
 from localma.folds import make_folds
 from localma.tables.frames import n_rows, take_rows

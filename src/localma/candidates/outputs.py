@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, softmax
 
-from localma._types import AnyArray, Integers
-from localma._types import Array as Array  # for the modules that import it from here
+from localma._types import AnyArray, Array, Integers
 from localma.errors import CandidateError, FileFormatError, InvalidInputError, unknown_name
 from localma.folds import is_missing
 from localma.storage.array_file import shown

@@ -10,13 +10,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from localma._types import AnyArray, RandomState, RowMask
+from localma._types import AnyArray, Array, RandomState, RowMask
 from localma.candidates.base import KINDS, BatchSize, Candidate, Inputs, TableFunction
 from localma.candidates.crossfitted import CrossFitted, Folds
 from localma.candidates.estimator import EstimatorCandidate, FittedModel
 from localma.candidates.function import FunctionCandidate
 from localma.candidates.outputs import (
-    Array,
     Classes,
     Labels,
     Names,

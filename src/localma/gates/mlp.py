@@ -50,7 +50,7 @@ BATCH_ROWS = 384
 """Default number of rows of a batch in large samples."""
 
 BATCH_STEPS, PASSES = 3000, 2
-"""Default steps of a training over batches: so many, or so many passes over all rows if more."""
+"""Least steps, and least passes over all rows, of a training over batches by default."""
 
 
 def batch_steps(n_rows: int, batch: int) -> int:
