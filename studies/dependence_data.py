@@ -7,16 +7,21 @@ which a model is applied: the rows that follow a series, new clusters, or indepe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
+from localma._optional import optional
 from localma.equations import softmax
 from localma.errors import unknown_name
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Array = NDArray[np.floating]
 Integers = NDArray[np.integer]
@@ -41,18 +46,28 @@ class Part:
     X : (n, p) array or frame, P : (n, M) or (n, M, K), y : (n,), groups : (n,) or None.
     """
 
-    X: Array | pd.DataFrame
+    X: Array | DataFrame
     P: Array
     y: NDArray[np.generic]
     groups: Integers | None = None
 
     def take(self, rows: Integers) -> Part:
         """Some of the rows, in this order."""
-        X = self.X.iloc[rows] if isinstance(self.X, pd.DataFrame) else self.X[rows]
+        X = self.X[rows] if isinstance(self.X, np.ndarray) else self.X.take(rows)
         groups = None if self.groups is None else self.groups[rows]
-        if isinstance(X, pd.DataFrame):
-            X = X.reset_index(drop=True)
         return Part(X, self.P[rows], self.y[rows], groups)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Part]) -> Part:
+        """Rows of several parts, one part after the other; without groups."""
+        tables = [part.X for part in parts]
+        join = np.concatenate if isinstance(tables[0], np.ndarray) else _pandas().concat
+        X = join(tables)
+        return cls(X, *(np.concatenate([getattr(p, name) for p in parts]) for name in ("P", "y")))
+
+
+def _pandas() -> ModuleType:
+    return optional("pandas", extra=None)
 
 
 @dataclass(frozen=True)
@@ -65,6 +80,12 @@ class Sample:
     part: Part
     loss: str
     fresh: Callable[[int, int], Part]
+
+    def continuations(self, rows: int, seed: int) -> Part:
+        """About this number of fresh rows, in continuations that are as long as the sample."""
+        n = len(self.part.y)
+        count = max(1, rows // n)
+        return Part.joined([self.fresh(n, seed + number) for number in range(count)])
 
 
 Draw = Callable[[int, np.random.Generator], tuple[Part, "Follow"]]
@@ -236,10 +257,6 @@ def _first_input(part: Part) -> Array:
     return np.asarray(part.X)[:, 0]
 
 
-def _on_grid(part: Part, rng: np.random.Generator) -> Part:
-    return part.take(np.argsort(_first_input(part)))
-
-
 def _grid_null(n: int, rng: np.random.Generator) -> Part:
     """One input on an even grid, with errors that do not depend on it."""
     part = _independent(n, rng)
@@ -281,8 +298,8 @@ def _districts(n: int, rng: np.random.Generator) -> Part:
     truth = 1.5 * part.X[:, 0] + part.X[:, 1]
     is_best = district[:, np.newaxis] % len(SPREADS) == np.arange(len(SPREADS))
     P = truth[:, np.newaxis] + np.where(is_best, 0.3, 1.2) * (part.P - truth[:, np.newaxis])
-    X = pd.DataFrame(part.X[:, :2], columns=["size", "age"])
-    return Part(X.assign(district=_names("district", district)), P, part.y)
+    X = _frame(["size", "age"], part.X, district=_names("district", district))
+    return Part(X, P, part.y)
 
 
 # Clusters.
@@ -290,6 +307,11 @@ def _districts(n: int, rng: np.random.Generator) -> Part:
 
 def _names(word: str, numbers: Integers) -> list[str]:
     return [f"{word} {number}" for number in numbers]
+
+
+def _frame(names: Sequence[str], X: Array, **more: object) -> DataFrame:
+    """A frame with the first columns of X, and further columns."""
+    return _pandas().DataFrame(dict(zip(names, X.T, strict=False)) | more)
 
 
 def _clusters(arrange: Callable[[Part, np.random.Generator], Part]) -> Draw:
@@ -316,10 +338,10 @@ def _contiguous(part: Part, rng: np.random.Generator) -> Part:
 
 
 def _with_names(part: Part, rng: np.random.Generator) -> Part:
-    """Shuffled, in a frame with a column of the clusters' names."""
-    X = pd.DataFrame(part.X, columns=["area", "rooms", "altitude", "age"])
-    named = replace(part, X=X.assign(place=_names("place", part.groups)))
-    return named.take(rng.permutation(len(part.y)))
+    """Shuffled, in a frame with a column that names the cluster of each row."""
+    patients = _names("patient", part.groups)
+    X = _frame(["height", "dose", "age", "hour"], part.X, patient_id=patients)
+    return replace(part, X=X).take(rng.permutation(len(part.y)))
 
 
 def _with_numbers(part: Part, rng: np.random.Generator) -> Part:
@@ -334,10 +356,11 @@ def _panel(*, by_place: bool) -> Arrange:
     def arrange(part: Part, rng: np.random.Generator) -> Part:
         first = np.flatnonzero(np.diff(part.groups, prepend=-1))
         place = np.arange(len(part.y)) - np.repeat(first, np.diff(first, append=len(part.y)))
-        date = pd.Timestamp("2025-01-06") + pd.to_timedelta(7 * part.groups, unit="D")
-        X = pd.DataFrame(part.X, columns=["temperature", "rooms", "wind", "age"])
-        named = replace(part, X=X.assign(date=date, place=_names("place", place)))
-        return named.take(np.argsort(place, kind="stable")) if by_place else named
+        date = np.datetime64("2025-01-06", "us") + np.timedelta64(7, "D") * part.groups
+        inputs = ["temperature", "rooms", "wind", "age"]
+        X = _frame(inputs, part.X, date=date, place=_names("place", place))
+        by_date = replace(part, X=X)
+        return by_date.take(np.argsort(place, kind="stable")) if by_place else by_date
 
     return arrange
 
