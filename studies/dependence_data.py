@@ -111,14 +111,18 @@ def scenario(name: str, n: int, seed: int) -> Sample:
     """Draw a labelled sample of n rows.
 
     >>> sample = scenario("AR .6, slow inputs", 50, seed=0)
-    >>> sample.part.X.shape, sample.part.P.shape, sample.fresh(10, seed=1).y.shape
+    >>> sample.part.X.shape, sample.part.P.shape, sample.fresh(10, 1).y.shape
     ((50, 4), (50, 4), (10,))
     """
     if name not in SCENARIOS:
         raise unknown_name("scenario", name, SCENARIOS)
     chosen = SCENARIOS[name]
     part, follow = chosen.draw(n, np.random.default_rng(seed))
-    return Sample(part, chosen.loss, lambda rows, s: follow(rows, np.random.default_rng(s)))
+
+    def fresh(rows: int, seed: int) -> Part:
+        return follow(rows, np.random.default_rng((seed, 1)))  # never the numbers of the sample
+
+    return Sample(part, chosen.loss, fresh)
 
 
 # Errors and inputs of a series.
