@@ -21,7 +21,7 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils._param_validation import HasMethods, validate_parameter_constraints
+from sklearn.utils._param_validation import HasMethods, StrOptions, validate_parameter_constraints
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -46,10 +46,19 @@ from localma.checks.cautions import Caution, warn
 from localma.checks.fit import checked_rows, find_cautions, outside_sample
 from localma.checks.losses import check_sample
 from localma.checks.training_rows import SampleLosses, find_trained_on_sample
+from localma.dependence import Blocks, Dependence, find_blocks
 from localma.equations import local_average
 from localma.errors import InvalidInputError, InvalidParameterError, unknown_name
 from localma.evidence import Baseline, LocalityGain
-from localma.folds import Fold, Splits, count_groups, evenly_spaced, make_folds, number_groups
+from localma.folds import (
+    DEFAULT_FOLDS,
+    Fold,
+    Splits,
+    count_groups,
+    evenly_spaced,
+    make_folds,
+    number_groups,
+)
 from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate
 from localma.gates.base import Evidence
 from localma.gates.constant import find_global_weights
@@ -95,6 +104,7 @@ REMEDIES = {
     "MLPGate(hidden=(32,)).",
     "gate_features": "Pass a list of columns, a transformer or a function of X, or leave it out.",
     "cv": "Pass a number of folds from 2 on, or a splitter of scikit-learn.",
+    "folds": "Pass 'auto', 'shuffled' or 'blocks'.",
     "random_state": "Pass an integer from 0 on, or None.",
 }
 """What to do about a parameter of the wrong type or value."""
@@ -130,6 +140,14 @@ class _Sample:
         return self.pool is not None and self.pool.has_own_models
 
 
+@dataclass(frozen=True)
+class _Split:
+    """How a sample is split: groups (n,) of dependent rows, and folds; None if there are none."""
+
+    groups: Rows | None
+    folds: list[Fold] | None = None
+
+
 class _LocalMA(BaseEstimator):
     """The common part of the regressor and the classifier, which differ in targets and outputs."""
 
@@ -144,6 +162,7 @@ class _LocalMA(BaseEstimator):
             str, Integral, list, tuple, np.ndarray, HasMethods("transform"), callable, None,
         ],
         "cv": ["cv_object"],
+        "folds": [StrOptions({"auto", "shuffled", "blocks"})],
         "random_state": ["random_state"],
     }  # fmt: skip
     gate_: Gate
@@ -151,6 +170,7 @@ class _LocalMA(BaseEstimator):
     candidate_names_: tuple[str, ...]
     output_names_: tuple[str, ...] | None
     cautions_: tuple[Caution, ...]
+    dependence_: Dependence | None
     constant_prediction_: Array | None
     mean_weights_: Array | None
     probes_: Probes | None
@@ -165,6 +185,7 @@ class _LocalMA(BaseEstimator):
         gate: str | Gate = "auto",
         gate_features: Features | None = None,
         cv: Splits = None,
+        folds: str = "auto",
         random_state: RandomState = None,
     ) -> None:
         self.candidates = candidates
@@ -172,6 +193,7 @@ class _LocalMA(BaseEstimator):
         self.gate = gate
         self.gate_features = gate_features
         self.cv = cv
+        self.folds = folds
         self.random_state = random_state
 
     def fit(
@@ -212,8 +234,7 @@ class _LocalMA(BaseEstimator):
             self.loss_, self._warned_outside = get_loss(self.loss), False
             gate = self._make_gate(random)
             sample = self._validate(gate, X, y, sample_weight, predictions, groups)
-            folds = self._make_folds(sample, gate, random)
-            P, weight = self._predict_sample(sample, folds, random)
+            P, weight, split = self._predict_and_split(sample, gate, random)
             self.output_names_ = sample.outputs.names
             outputs, targets = self._gate_outputs(P, sample.y)
             check_sample(self.loss_, targets, outputs, self.candidate_names_)
@@ -224,7 +245,7 @@ class _LocalMA(BaseEstimator):
                 targets,
                 loss=self.loss_,
                 sample_weight=weight,
-                groups=sample.group_numbers,
+                groups=split.groups,
                 baseline=baseline,
             )
             if gate.is_global:  # its fit finds the global weights
@@ -232,7 +253,7 @@ class _LocalMA(BaseEstimator):
                 self.global_weights_ = gate.weights_
             else:
                 self.global_weights_ = find_global_weights(data)
-                self.gate_ = gate.fit(data, global_weights=self.global_weights_, folds=folds)
+                self.gate_ = gate.fit(data, global_weights=self.global_weights_, folds=split.folds)
             self._check_fit(sample, P, data, baseline)
             warn(self.cautions_)
         return self
@@ -331,7 +352,10 @@ class _LocalMA(BaseEstimator):
         verdict = self._evidence().describe(self.candidate_names_, self.loss_.name)
         if any(caution.kind == "worse_than_constant" for caution in self.cautions_):
             verdict = NO_CLAIM
-        return " ".join([*(caution.sentence for caution in self.cautions_), verdict])
+        sentences = [*(caution.sentence for caution in self.cautions_), verdict]
+        if self.dependence_ is not None:
+            sentences.append(str(self.dependence_))
+        return " ".join(sentences)
 
     def candidate_predictions(self, X: Table, *, rows: Sequence[int] | None = None) -> Any:
         """Run the candidates.
@@ -437,6 +461,10 @@ class _LocalMA(BaseEstimator):
         """Predictions (n, M, K) and targets (n, K) on the scale on which the loss acts."""
         raise NotImplementedError
 
+    def _plain_targets(self, y: AnyArray) -> Array:
+        """Targets as numbers before any prediction: (n, K)."""
+        return np.asarray(y.reshape(len(y), -1), dtype=np.float64)
+
     def _find_classes(self, y: AnyArray, predictions: Predictions | None) -> Labels | None:
         """Labels of the last axis of predictions, after `pool_` is known; None for regression."""
         return None
@@ -512,28 +540,97 @@ class _LocalMA(BaseEstimator):
         inputs = self.gate_features_.transform(X, in_parts=in_parts)
         return _Sample(X, inputs, labels, outputs, weight, groups, numbers, predictions, pool)
 
-    def _make_folds(
+    def _predict_and_split(
         self, sample: _Sample, gate: Gate, random: np.random.RandomState
-    ) -> list[Fold] | None:
-        """Split the sample if the gate or a candidate needs folds; they share them."""
+    ) -> tuple[Array, Array | None, _Split]:
+        """Predictions and weights of the sample, and its folds, which own models need first."""
+        if not sample.has_own_models:
+            P, weight = self._predict_sample(sample, None, random)
+            outputs, targets = self._gate_outputs(P, sample.y)
+            check_sample(self.loss_, targets, outputs, self.candidate_names_)
+            return P, weight, self._split(sample, gate, outputs, targets, random)
+        fixed, outputs, targets = self._before_own_models(sample)
+        split = self._split(sample, gate, outputs, targets, random)
+        return *self._predict_sample(sample, split.folds, random, fixed), split
+
+    def _before_own_models(self, sample: _Sample) -> tuple[dict[str, Array], Array, Array]:
+        """Predictions of the fixed candidates by name, and outputs (n, M, K) with targets (n, K).
+
+        Classes, and targets without a fixed candidate, are compared with their means.
+        """
+        assert sample.pool is not None  # it has own models
+        targets = self._plain_targets(sample.y)
+        fixed: dict[str, Array] = {}
+        if self._task == "regression":
+            names = [name for name in sample.pool.names if name not in sample.pool.own_names]
+            P = sample.pool.predict(sample.X, only=names, outputs=sample.outputs)
+            fixed = {name: P[:, sample.pool.names.index(name)] for name in names}
+        columns = [values.reshape(len(targets), -1) for values in fixed.values()]
+        outputs = np.stack(
+            columns or [np.broadcast_to(targets.mean(axis=0), targets.shape)], axis=1
+        )
+        return fixed, outputs, targets
+
+    def _split(
+        self,
+        sample: _Sample,
+        gate: Gate,
+        outputs: Array,
+        targets: Array,
+        random: np.random.RandomState,
+    ) -> _Split:
+        """Split the sample if the gate or a candidate needs folds; they share them.
+
+        Whole blocks are held out where rows depend on each other, unless you said how to split.
+        """
+        self.dependence_ = None
         if not gate.needs_folds and not sample.has_own_models:
-            return None
+            return _Split(sample.group_numbers)
         cv = gate.get_params(deep=False).get("cv")
+        if cv is None:
+            cv = self.cv
+        blocks, numbers = None, sample.group_numbers
+        is_chosen = numbers is not None or not isinstance(cv, Integral | None)
+        if not is_chosen and self.folds != "shuffled":
+            blocks = self._find_blocks(sample, outputs, targets)
+        if blocks is not None:
+            self.dependence_, numbers = blocks.dependence, blocks.numbers
         most = None
         if not sample.has_own_models:
-            n_groups = count_groups(sample.group_numbers, sample.sample_weight)
-            most = gate.judging_folds(len(sample.y), n_groups)
-        return make_folds(
-            self.cv if cv is None else cv,
+            most = gate.judging_folds(len(sample.y), count_groups(numbers, sample.sample_weight))
+        if blocks is not None:
+            folds = blocks.folds(cv or DEFAULT_FOLDS, sample.y, random)[:most]
+            return _Split(numbers, folds)
+        folds = make_folds(
+            cv,
             sample.y,
             sample.groups,
             classification=self._task == "classification",
             random_state=random,
             most=most,
         )
+        return _Split(numbers, folds)
+
+    def _find_blocks(self, sample: _Sample, outputs: Array, targets: Array) -> Blocks | None:
+        """Blocks of rows that depend on each other, by their errors."""
+        weight = sample.sample_weight
+        inputs = sample.inputs
+        return find_blocks(
+            sample.X,
+            inputs if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "biuf" else None,
+            outputs,
+            targets,
+            self.loss_,
+            np.ones(len(targets)) if weight is None else weight,
+            always=self.folds == "blocks",
+        )
 
     def _predict_sample(
-        self, sample: _Sample, folds: list[Fold] | None, random: np.random.RandomState
+        self,
+        sample: _Sample,
+        folds: list[Fold] | None,
+        random: np.random.RandomState,
+        fixed: Mapping[str, Array] | None = None,
     ) -> tuple[Array, Array | None]:
         """Predictions P of the sample, and weights without rows that have no prediction."""
         y, weight, outputs, pool = sample.y, sample.sample_weight, sample.outputs, sample.pool
@@ -567,7 +664,7 @@ class _LocalMA(BaseEstimator):
         classes = self._find_classes(y, sample.predictions)
         if sample.predictions is not None:
             return self._given(sample.predictions, len(y), classes, outputs), weight
-        P = self.pool_.predict(sample.X, given=out_of_fold, outputs=outputs)
+        P = self.pool_.predict(sample.X, given={**(fixed or {}), **out_of_fold}, outputs=outputs)
         if covered.all():
             return P, weight
         # Such rows stay, so that folds remain valid, and get a finite prediction.
@@ -695,10 +792,15 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
     gate_features : list of columns, transformer or function of X, optional
         The inputs of the gate. By default all columns that do not hold predictions.
     cv : int or splitter, optional
-        Folds for `CrossFitted` candidates and for gates that choose by cross-fitting. An integer
-        means shuffled folds. Use a splitter of scikit-learn to respect groups or time. None means
-        five folds. Above 2,300 rows gate="auto" judges by fewer of them, and by one from about
+        Folds for `CrossFitted` candidates and for gates that choose by cross-fitting: their number,
+        or a splitter of scikit-learn, which is used as it is. None means five folds. Above 2,300
+        rows gate="auto" judges by fewer of them, and by one from about
         11,000 rows on. With fewer than 50 groups it judges by all of them.
+    folds : {"auto", "shuffled", "blocks"}, default="auto"
+        What a fold holds out, if neither `groups` nor a splitter say so. "shuffled": rows at
+        random. "blocks": consecutive rows. "auto": rows at random, unless rows depend on each
+        other. Then it is blocks of consecutive rows, rows with the same value of a column, or all
+        copies of a row; see `dependence_`.
     random_state : int, RandomState instance or None, default=None
         Seed of folds and of training.
 
@@ -724,6 +826,8 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         the loss elicits; None if the loss allows no constant.
     cautions_ : tuple of Caution
         Reasons to doubt this fit; `fit` warns of them.
+    dependence_ : Dependence or None
+        How rows of the sample depend on each other, if that decided what was held out.
     n_features_in_ : int
         Number of columns of X, if X is a table.
     feature_names_in_ : array of str
@@ -811,6 +915,8 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         The inputs of the gate. By default all columns that do not hold predictions.
     cv : int or splitter, optional
         Folds, as in `LocalMARegressor`. An integer means folds that are stratified by class.
+    folds : {"auto", "shuffled", "blocks"}, default="auto"
+        What a fold holds out, as in `LocalMARegressor`.
     random_state : int, RandomState instance or None, default=None
         Seed of folds and of training.
 
@@ -820,7 +926,7 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         Sorted union of the classes that the candidates know.
     constant_prediction_ : array of shape (K,)
         Shares of the classes in the sample.
-    gate_, pool_, global_weights_, mean_weights_, candidate_names_, cautions_
+    gate_, pool_, global_weights_, mean_weights_, candidate_names_, cautions_, dependence_
         As in `LocalMARegressor`. So are `n_features_in_` and `feature_names_in_`.
 
     Examples
@@ -845,6 +951,7 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         gate: str | Gate = "auto",
         gate_features: Features | None = None,
         cv: Splits = None,
+        folds: str = "auto",
         random_state: RandomState = None,
     ) -> None:
         super().__init__(
@@ -853,6 +960,7 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
             gate=gate,
             gate_features=gate_features,
             cv=cv,
+            folds=folds,
             random_state=random_state,
         )
 
@@ -936,6 +1044,9 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
             classes = with_named_classes(predictions, classes)
         self.classes_ = classes
         return classes
+
+    def _plain_targets(self, y: AnyArray) -> Array:
+        return np.eye(len(labels := np.unique(y)))[np.searchsorted(labels, y)]
 
     def _make_baseline(self, targets: Array, y: AnyArray, sample_weight: Array | None) -> Baseline:
         labels = np.searchsorted(self.classes_, y).astype(np.intp)

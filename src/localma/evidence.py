@@ -37,6 +37,9 @@ RELEVANT = 0.001
 ROUNDING = 1e-12
 """A difference smaller than this share of the risk of a constant prediction is rounding error."""
 
+SINGLE_PRECISION = 1e-6
+"""A standard error is at least this share of the risk: weights are in single precision."""
+
 ALARM_SHARE = 0.05
 ALARM_ERRORS = 1.64
 CERTAIN_ERRORS = 5.0
@@ -534,12 +537,14 @@ def locality_gain(
     overlap : factor of the standard errors, see `fold_overlap`.
     """
 
-    def gain_over(reference: Array) -> tuple[float, float]:
-        gain, error = mean_and_error(reference - losses, sample_weight, groups=groups, folds=folds)
-        return gain, overlap * error
-
     global_risk, _ = mean_and_error(global_losses, sample_weight)
     risk, _ = mean_and_error(losses, sample_weight)
+    least_error = SINGLE_PRECISION * abs(global_risk)
+
+    def gain_over(reference: Array) -> tuple[float, float]:
+        gain, error = mean_and_error(reference - losses, sample_weight, groups=groups, folds=folds)
+        return gain, float(np.maximum(overlap * error, least_error))
+
     gain = LocalityGain(*gain_over(global_losses), global_risk, risk, *gain_over(constant_losses))
     if baseline_losses is None:
         return gain

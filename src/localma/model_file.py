@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, get_args
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -30,6 +30,8 @@ from localma.candidates import (
 from localma.candidates.outputs import as_labels, check_names, check_saved_labels
 from localma.checks.cautions import WARNINGS, Caution
 from localma.checks.training_rows import SampleLosses
+from localma.dependence import Dependence
+from localma.dependence import Kind as DependenceKind
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
 from localma.estimators import Features, LocalMAClassifier, LocalMARegressor
 from localma.gates import Gate
@@ -69,10 +71,18 @@ FIELDS: Types = {
 """Fields of the description and their types in JSON."""
 EVIDENCE_FIELDS: Types = {
     "cautions": (list,),
+    "dependence": (dict, type(None)),
     "constant_prediction": (list, type(None)),
     "sample_losses": (dict, type(None)),
 }
 """Fields of the evidence: results of the fit other than the weights."""
+DEPENDENCE_FIELDS: Types = {
+    "kind": (str,),
+    "correlation": (float, int),
+    "reach": (int,),
+    "column": (str, type(None)),
+}
+"""Fields of the dependence between rows of the labelled sample."""
 LOSSES_FIELDS: Types = {"mean": (list,), "standard_error": (list,), "n": (int, float)}
 """Fields of the candidates' losses on the labelled sample."""
 
@@ -272,6 +282,8 @@ def _describe(model: Model, folder: Path, notes: dict[str, str]) -> Json:
 def _describe_evidence(model: Model) -> Json:
     evidence: Json = dict.fromkeys(EVIDENCE_FIELDS)
     evidence["cautions"] = [asdict(caution) for caution in model.cautions_]
+    if model.dependence_ is not None:
+        evidence["dependence"] = asdict(model.dependence_)
     if model.constant_prediction_ is not None:
         evidence["constant_prediction"] = [float(number) for number in model.constant_prediction_]
     losses = model.sample_losses_
@@ -359,6 +371,7 @@ def _restore(file: ArrayFile, how: Restoring) -> Model:
     evidence = description["evidence"]
     _check_fields(evidence, EVIDENCE_FIELDS, "evidence")
     model.cautions_ = tuple(map(_restore_caution, evidence["cautions"]))
+    model.dependence_ = _restore_dependence(evidence["dependence"])
     model.constant_prediction_ = _restore_constant(model, evidence["constant_prediction"])
     model.sample_losses_ = _restore_losses(evidence["sample_losses"], model.gate_.n_candidates)
     notes = description["notes"]
@@ -412,6 +425,18 @@ def _restore_labels(labels: list[Any], dtype: str | None) -> AnyArray:
     except (TypeError, ValueError, OverflowError) as error:
         raise FileFormatError(f"{message}: {str(error)[:200]}.") from error
     return restored
+
+
+def _restore_dependence(saved: Json) -> Dependence | None:
+    if saved is None:
+        return None
+    _check_fields(saved, DEPENDENCE_FIELDS, "dependence of rows")
+    if saved["kind"] not in get_args(DependenceKind) or not 0 <= saved["reach"] < 2**53:
+        raise FileFormatError(
+            f"The file has an unknown dependence of rows: {shown(saved['kind'])}, "
+            f"{shown(saved['reach'])} rows."
+        )
+    return Dependence(**saved)
 
 
 def _restore_caution(saved: Json) -> Caution:

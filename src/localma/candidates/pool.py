@@ -247,9 +247,14 @@ class Pool:
         self._warned = False
 
     @property
+    def own_names(self) -> list[str]:
+        """Names of the candidates that are still to be fitted on the sample."""
+        return [name for name, candidate in self._items() if isinstance(candidate, CrossFitted)]
+
+    @property
     def has_own_models(self) -> bool:
         """Whether some candidate is still to be fitted on the sample."""
-        return any(isinstance(candidate, CrossFitted) for candidate in self.candidates)
+        return bool(self.own_names)
 
     def expand(self, X: Table) -> Pool:
         """Replace each glob by the columns of X that it matches.

@@ -33,6 +33,7 @@ from localma.cli.app import (
     option,
 )
 from localma.cli.tables import check_unique, labelled_rows, split_names
+from localma.dependence import Dependence
 from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
 from localma.folds import DEFAULT_FOLDS
@@ -94,6 +95,10 @@ def fit(
         int | None,
         option("NUMBER", "Folds that test the weights; default: 5, fewer for large tables.", min=2),
     ] = None,
+    shuffle: Annotated[
+        bool,
+        Option("--shuffle", help="Hold out single rows, even if neighbouring rows are alike."),
+    ] = False,
     text: TextFlags,
     seed: Seed = 0,
     trust: Trust = False,
@@ -142,6 +147,7 @@ def fit(
     if checked_loss is not None:
         model.loss = checked_loss
     model.cv = folds if time is None else later_folds(sample[time], n_folds)
+    model.folds = "shuffled" if shuffle else "auto"
     with terminal.naming_rows(reader, rows):
         left_out = _fit(model, sample, roles, pool, runs_models=models is not None)
     save(model, out, notes=_notes(reader, roles))
@@ -308,6 +314,7 @@ class FitResult:
     features: list[str]
     left_out: dict[str, str]
     cautions: tuple[Caution, ...]
+    dependence: Dependence | None
     verdict: str | None = None
     gain: Mapping[str, float | None] | None = None
 
@@ -334,6 +341,7 @@ def _result(model: Model, n_rows: int, left_out: dict[str, str], out: Path) -> F
             for name, reason in left_out.items()
         },
         cautions=tuple(model.cautions_),
+        dependence=model.dependence_,
         verdict=verdict,
         gain=gain,
     )

@@ -109,7 +109,8 @@ class ShrunkGate(Gate):
     ----------
     path_ : dict of columns
         The path as a table: "gate", "shrinkage", "risk", "standard_error" of the risk's
-        difference to the global gate, and "weight" in the final weights.
+        difference to the global gate, "weight" in the final weights, and what was "held_out":
+        single rows, or groups of rows.
     locality_gain_ : LocalityGain
         Cross-fitted risk of the global gate minus that of the whole procedure.
     global_weights_ : (M,) array
@@ -197,7 +198,7 @@ class ShrunkGate(Gate):
         path = make_path(data, useful_folds, points, seeds[0])
         held_out = path.held_out(random)
         self.n_features_in_, self.n_rows_ = data.n_inputs, data.n_rows
-        self.n_effective_ = data.n_effective
+        self.n_effective_, self.n_groups_ = data.n_effective, data.n_groups
         self._judge(held_out, points)
         if global_weights is None:
             global_weights = find_global_weights(data)
@@ -410,7 +411,9 @@ class ShrunkGate(Gate):
         check_is_fitted(self)
         state: dict[str, AnyArray] = {
             "global_weights": self.global_weights_,
-            "size": np.array([self.n_features_in_, self.n_effective_, self.n_rows_]),
+            "size": np.array(
+                [self.n_features_in_, self.n_effective_, self.n_rows_, self.n_groups_ or 0.0]
+            ),
             "gain": np.array(astuple(self.locality_gain_)),
             **{f"path.{column}": np.array(self.path_[column]) for column in _COLUMNS},
         }
@@ -435,11 +438,16 @@ class ShrunkGate(Gate):
         """
         self._check_parameters()
         M = np.size(arrays["global_weights"])
-        self.n_features_in_, self.n_effective_, self.n_rows_ = _restored_size(arrays)
+        p, self.n_effective_, n_rows, n_groups = _restored_size(arrays)
+        self.n_features_in_, self.n_rows_, self.n_groups_ = (
+            int(p),
+            int(n_rows),
+            int(n_groups) or None,
+        )
         plan = budget(self.n_rows_, self.n_features_in_)
         points = self._points(plan, self.n_features_in_, M, self.n_effective_)
         own_arrays = {saved.name: arrays[saved.name] for saved in _STATE}
-        lengths = {"s": 3, "g": len(fields(LocalityGain)), "k": len(points)}
+        lengths = {"s": 4, "g": len(fields(LocalityGain)), "k": len(points)}
         state = read_state(own_arrays, _STATE, "ShrunkGate", **lengths)
         self.global_weights_ = state["global_weights"]
         self._tabulate(points, np.stack([state[f"path.{column}"] for column in _COLUMNS]))
@@ -476,7 +484,7 @@ class ShrunkGate(Gate):
     def _evaluate(self, mixed: MixedGates, X: Inputs, P: Array | None = None) -> Array:
         """Weights of a mixture, faded, or the predictions averaged with them."""
         X, P, *_ = plain_arrays(X, P)
-        fading = self._fading()
+        fading = self._fading() if mixed.gates else None
         if self.n_features_in_ and isinstance(X, np.ndarray) and mixed.stack is not None:
             check_inputs(self, X)
             return evaluate(mixed.stack, X, fading, P, getattr(self.base, "n_jobs", None))
@@ -572,10 +580,12 @@ class ShrunkGate(Gate):
 
     def _tabulate(self, points: Sequence[Point], columns: Array) -> None:
         """Set the table of the path; columns : (3, points) risks, standard errors and weights."""
+        held_out = "rows" if self.n_groups_ is None else f"{self.n_groups_} groups of rows"
         self.path_: dict[str, list[Any]] = {
             "gate": [point.name for point in points],
             "shrinkage": [float(point.shrinkage) for point in points],
             **dict(zip(_COLUMNS, columns.tolist(), strict=True)),
+            "held_out": [held_out] * len(points),
         }
 
     def _check_parameters(self) -> None:
@@ -599,13 +609,15 @@ def _moved(folds: Sequence[Fold], position: Integers) -> list[Fold]:
     return [(np.sort(position[train]), np.sort(position[test])) for train, test in folds]
 
 
-def _restored_size(arrays: Arrays) -> tuple[int, float, int]:
-    """Number of inputs, effective number of rows, and number of rows."""
-    check_arrays({"size": arrays["size"]}, {"size": ("f", (3,))}, "ShrunkGate")
-    p, n, n_rows = arrays["size"].tolist()
-    if not (p >= 0 and n > 0 and n_rows >= 1 and p.is_integer() and n_rows.is_integer()):
+def _restored_size(arrays: Arrays) -> list[float]:
+    """Number of inputs, effective number of rows, number of rows, and number of groups or zero."""
+    check_arrays({"size": arrays["size"]}, {"size": ("f", (4,))}, "ShrunkGate")
+    size: list[float] = arrays["size"].tolist()
+    p, n, n_rows, n_groups = size
+    are_whole = all(number.is_integer() for number in (p, n_rows, n_groups))
+    if not (are_whole and p >= 0 and n > 0 and n_rows >= 1 and 0 <= n_groups <= n_rows):
         raise FileFormatError(
-            "The array 'size' of ShrunkGate must hold the number of inputs and two positive "
-            f"numbers of rows; received {[p, n, n_rows]}."
+            "The array 'size' of ShrunkGate must hold the number of inputs, two positive numbers "
+            f"of rows and the number of groups; received {size}."
         )
-    return int(p), n, int(n_rows)
+    return size

@@ -137,6 +137,8 @@ class LocalityPathDisplay(Display):
         Held-out risk, and the error of its difference to global weights.
     weight : list of float
         Weight of each point in the model.
+    held_out : list of str
+        What was held out: rows, or groups of rows.
     gain : LocalityGainRecord
         The locality gain.
     verdict : str
@@ -164,6 +166,7 @@ class LocalityPathDisplay(Display):
     risk: list[float | None]
     standard_error: list[float | None]
     weight: list[float]
+    held_out: list[str]
     gain: LocalityGainRecord
     verdict: str
 

@@ -1,0 +1,570 @@
+"""Rows that depend on each other: copies, neighbours in time, members of one cluster.
+
+A gate must not be judged on a row whose error it knows from another row. Dependence is looked for
+in the labelled sample itself: in the errors of the candidates' average, and in the differences
+between their losses. Where it is found, whole blocks of rows are held out, and standard errors are
+those between blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import f as f_distribution
+from scipy.stats import pearson3, rankdata
+
+from localma._types import AnyArray, Array, Float64, RandomState, RowMask, Rows
+from localma.equations import row_losses
+from localma.folds import DEFAULT_FOLDS, Fold, make_folds
+from localma.losses import Loss
+from localma.tables.frames import to_narwhals
+
+SIZE = 0.01
+"""Independent rows are taken for dependent ones at most this often, over all tests of a kind."""
+
+FEWEST_ROWS = 40
+"""With fewer rows nothing is looked for, since too few blocks would remain."""
+
+MOST_ROWS, STRETCHES = 50_000, 10
+"""Of more rows, evenly spaced stretches are looked at."""
+
+MOST_SIGNALS = 8
+"""Errors of at most this many outputs are looked at, and as many differences of losses."""
+
+FEWEST_BLOCKS, MOST_BLOCKS = 10, 40
+"""Number of blocks of consecutive rows. Standard errors between fewer blocks would say little."""
+
+WAVES = 10
+"""Cosines by which a smooth function of a sorted column is removed."""
+
+NO_NOISE = 0.01
+"""Share of the variance that remains after that if the errors have no noise."""
+
+ONE_WAY = 0.9
+"""Share of the steps of a column, from row to row, that go one way if rows are sorted by it."""
+
+MEAN_STEP = 4
+"""Largest mean step between moments; whole numbers that are sparser are rather amounts."""
+
+FEWEST_COPIES = 0.01
+"""Share of the rows that must be copies before copies are held out together."""
+
+DIFFERENT_TARGETS = 0.1
+"""Rows with equal inputs are no copies if their targets differ this often."""
+
+FEWEST_LEVELS, FEWEST_CODES = 8, 15
+"""Distinct values of a column of clusters: of irregular numbers, and of whole numbers."""
+
+NEW_NAMES = 0.05
+"""Share of rows with a name of their own, which estimates the share of new names in new rows."""
+
+ID_NAMES = re.compile(
+    r"(^|[_\s.])(id|ids|key|patient|subject|participant|user|customer|client|household|person|"
+    r"cluster|group|batch|session|account|device)$|[a-z]ID$"
+)
+"""Names of columns whose values say what a row belongs to, and do not describe it."""
+
+Kind: TypeAlias = Literal["copies", "order", "column"]
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """How rows of the labelled sample depend on each other.
+
+    Parameters
+    ----------
+    kind : {"copies", "order", "column"}
+        Copies of rows, neighbouring rows, or rows with the same value of a column.
+    correlation : float
+        Correlation of neighbours, or of rows with the same value. Of copies, their share.
+    reach : int
+        Number of rows after which neighbours are no longer alike; 0 for the other kinds.
+    column : str, optional
+        The column.
+
+    Examples
+    --------
+    >>> print(Dependence("order", 0.82, 40))
+    Neighbouring rows are alike (correlation 0.82 at lag 1, gone after about 40 rows), so whole \
+blocks of rows were held out.
+    """
+
+    kind: Kind
+    correlation: float
+    reach: int = 0
+    column: str | None = None
+
+    def __str__(self) -> str:
+        if self.kind == "copies":
+            return (
+                f"{self.correlation:.0%} of the rows are copies of other rows, so copies were held "
+                "out together."
+            )
+        if self.kind == "column":
+            return (
+                f"Rows with the same value of {self.column} are alike (correlation "
+                f"{self.correlation:.2f}), so they were held out together."
+            )
+        return (
+            f"Neighbouring rows are alike (correlation {self.correlation:.2f} at lag 1, gone after "
+            f"about {self.reach} rows), so whole blocks of rows were held out."
+        )
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Rows that are held out together, and whose losses count as one.
+
+    Parameters
+    ----------
+    dependence : the reason
+    numbers : (n,) number of each row's block
+    places : (n,) place of each row in time, if blocks follow each other; else None
+    gap : number of places next to held-out rows on which nothing is trained
+    """
+
+    dependence: Dependence
+    numbers: Rows
+    places: Rows | None = None
+    gap: int = 0
+
+    def folds(self, n_folds: int, y: AnyArray, random_state: RandomState) -> list[Fold]:
+        """Split whole blocks into folds. Blocks that follow each other stay next to each other."""
+        if self.places is None:
+            n_folds = min(n_folds, len(np.unique(self.numbers)))
+            return make_folds(n_folds, y, self.numbers, random_state=random_state)
+        n_blocks = int(self.numbers.max()) + 1
+        fold_of_row = self.numbers * min(n_folds, n_blocks) // n_blocks
+        return [self._fold(fold_of_row == k) for k in np.unique(fold_of_row)]
+
+    def _fold(self, tested: RowMask) -> Fold:
+        """Hold out some rows, and do not train on those next to them."""
+        assert self.places is not None
+        near = np.zeros(len(tested) + 2 * self.gap + 1, dtype=np.intp)
+        np.add.at(near, self.places[tested], 1)
+        np.add.at(near, self.places[tested] + 2 * self.gap + 1, -1)
+        is_near = np.cumsum(near)[self.places + self.gap] > 0
+        return np.flatnonzero(~tested & ~is_near), np.flatnonzero(tested)
+
+
+def find_blocks(
+    table: Sized,
+    inputs: AnyArray | None,
+    P: Array,
+    y: Array,
+    loss: Loss,
+    sample_weight: Array,
+    *,
+    always: bool = False,
+) -> Blocks | None:
+    """Look for dependent rows; None if rows may be independent.
+
+    Parameters
+    ----------
+    table : the user's inputs, whose dates and names may tell which rows belong together
+    inputs : (n, p) numbers, the inputs of the gate; None if they are no numbers
+    P : (n, M, K) predictions
+    y : (n, K) targets
+    loss : the loss
+    sample_weight : (n,)
+    always : whether blocks of consecutive rows are held out in any case
+
+    Examples
+    --------
+    >>> from localma.losses import squared_error
+    >>> rng = np.random.default_rng(0)
+    >>> walk, x = np.cumsum(rng.normal(size=300)), rng.normal(size=(300, 2))
+    >>> sample = x, np.zeros((300, 1, 1)), walk[:, None], squared_error(), np.ones(300)
+    >>> blocks = find_blocks(x, *sample)
+    >>> blocks.dependence.kind, len(np.unique(blocks.numbers))
+    ('order', 10)
+    """
+    copies = find_copies(inputs, P, y)
+    places = _places(table, inputs, len(y))
+    rows = _looked_at(np.argsort(places), sample_weight, copies)
+    scores = np.empty((0, 0))
+    if len(rows) >= FEWEST_ROWS:
+        scores = normal_scores(error_signals(P[rows], y[rows], loss))
+    serial = None
+    if scores.size:
+        has_clock = not np.array_equal(places, np.arange(len(y)))
+        sorted_by = [] if has_clock else _sorting_columns(inputs, y, rows)
+        serial = serial_correlation(scores) if always else unexplained_serial(scores, sorted_by)
+    if serial is not None or always:
+        return _consecutive(serial or Serial(0.0, 1), places, copies)
+    if copies is not None:
+        share = 1.0 - len(np.unique(copies)) / len(copies)
+        return Blocks(Dependence("copies", share), copies)
+    if scores.size:
+        return _clusters(table, inputs, scores, rows)
+    return None
+
+
+def _consecutive(serial: Serial, places: Rows, copies: Rows | None) -> Blocks:
+    """Blocks of consecutive rows, twice as long as neighbours are alike.
+
+    A copy belongs to the block of the first row that is equal.
+    """
+    n = len(places)
+    length = np.clip(2 * serial.reach, n / MOST_BLOCKS, max(n / FEWEST_BLOCKS, 1))
+    numbers = places * max(int(n / length), 2) // n
+    if copies is not None:
+        first = np.full(copies.max() + 1, n)
+        np.minimum.at(first, copies, numbers)
+        numbers = first[copies]
+    dependence = Dependence("order", serial.correlation, serial.reach)
+    return Blocks(dependence, numbers, places, min(serial.reach, n // (4 * DEFAULT_FOLDS)))
+
+
+def _clusters(table: Sized, inputs: AnyArray | None, scores: Float64, rows: Rows) -> Blocks | None:
+    """Blocks by the column whose values tell most about the errors, if that is not chance."""
+    columns = [*name_columns(table), *number_columns(inputs)]
+    found: list[tuple[float, float, Grouping]] = []
+    for column in columns:
+        correlation, p = intraclass(scores, column.numbers[rows], column.n_waves)
+        if p < SIZE / len(columns):
+            found.append((p, correlation, column))
+    if not found:
+        return None
+    _, correlation, column = min(found, key=lambda item: item[0])
+    return Blocks(Dependence("column", correlation, column=column.name), column.numbers)
+
+
+# What is looked at.
+
+
+def _places(table: Sized, inputs: AnyArray | None, n: int) -> Rows:
+    """Place of each row in time: by a column of dates or of moments, or else as they are."""
+    moments = first_dates(table)
+    if moments is None and isinstance(inputs, np.ndarray) and n <= MOST_ROWS:
+        moments = next((column for column in inputs.T if is_clock(column)), None)
+    if moments is None:
+        return np.arange(n)
+    places = np.empty(n, dtype=np.intp)
+    places[np.argsort(moments, kind="stable")] = np.arange(n)
+    return places
+
+
+def _looked_at(order: Rows, sample_weight: Array, copies: Rows | None) -> Rows:
+    """Rows to look at, in time: those with weight, each copy once, in stretches if many."""
+    if copies is not None:
+        is_first = np.zeros(len(order), dtype=bool)
+        is_first[np.unique(copies, return_index=True)[1]] = True
+        order = order[is_first[order]]
+    order = order[sample_weight[order] > 0]
+    if len(order) <= MOST_ROWS:
+        return order
+    length = MOST_ROWS // STRETCHES
+    starts = np.linspace(0, len(order) - length, STRETCHES).astype(np.intp)
+    return np.concatenate([order[start : start + length] for start in starts])
+
+
+def error_signals(P: Array, y: Array, loss: Loss) -> Float64:
+    """Errors of the candidates' average, and differences between their losses: (n, S).
+
+    P : (n, M, K), y : (n, K).
+    """
+    losses = np.stack([row_losses(loss, y, P[:, m]) for m in range(P.shape[1])], axis=1)
+    differences = losses - losses.mean(axis=1, keepdims=True)
+    if losses.shape[1] == 2:  # the second difference is minus the first
+        differences = differences[:, :1]
+    largest = np.argsort(-np.abs(differences).mean(axis=0), kind="stable")[:MOST_SIGNALS]
+    errors = (y - P.mean(axis=1))[:, :MOST_SIGNALS]
+    signals = np.hstack([errors, differences[:, largest]])
+    return np.asarray(signals[:, np.ptp(signals, axis=0) > 0], dtype=np.float64)
+
+
+def normal_scores(values: Array) -> Float64:
+    """Replace numbers by the normal quantiles of their ranks, column by column: (n, S) -> (n, S).
+
+    Outliers and skewness then do not matter to a correlation.
+
+    >>> normal_scores(np.array([[3.0], [1e9], [1.0]])).round(2)[:, 0].tolist()
+    [0.0, 0.97, -0.97]
+    """
+    return np.asarray(ndtri((rankdata(values, axis=0) - 0.5) / len(values)))
+
+
+# Neighbouring rows.
+
+
+@dataclass(frozen=True)
+class Serial:
+    """Correlation of a row with the next one, and the number of rows after which it is gone."""
+
+    correlation: float
+    reach: int
+
+
+def serial_correlation(scores: Float64, size: float = SIZE) -> Serial | None:
+    """Test whether neighbouring rows are alike; None if they could be independent.
+
+    The statistic is the sum of the first K autocorrelations, for K = 1, 4, 16, ... up to an eighth
+    of the rows, in units of ``sqrt(K / n)``. With independent rows its skewness is about
+    ``2.5 sqrt(K / n)`` for K > 1. The smallest p-value over all K and all columns is compared with
+    Bonferroni's bound, so that independent rows are called dependent at most with probability
+    `size`.
+
+    scores : (n, S) with rows in order.
+
+    >>> walk = np.cumsum(np.random.default_rng(0).normal(size=(400, 1)), axis=0)
+    >>> serial_correlation(normal_scores(walk)).correlation > 0.9
+    True
+    >>> serial_correlation(np.random.default_rng(0).normal(size=(400, 1))) is None
+    True
+    """
+    n = len(scores)
+    spans = np.array([4**k for k in range(16) if 4**k <= n / 8])
+    correlations = autocorrelations(scores, max(n // 4, 1))
+    sums = np.cumsum(correlations, axis=0)[spans - 1] + spans[:, np.newaxis] / n
+    unit = np.sqrt(spans / n)[:, np.newaxis]
+    skewness = np.where(spans[:, np.newaxis] > 1, 2.5 * unit, 0.0)
+    p = pearson3.sf(sums / unit, skewness)
+    dependent = p.min(axis=0) < size / p.size
+    if not dependent.any():
+        return None
+    reach = max(_reach(column, n) for column in correlations.T[dependent])
+    return Serial(float(correlations[0, dependent].max()), reach)
+
+
+def autocorrelations(scores: Float64, most: int) -> Float64:
+    """Correlations of each column with itself, 1 to `most` rows later: (n, S) -> (most, S).
+
+    >>> autocorrelations(np.array([[1.0], [-1.0], [1.0], [-1.0]]), 2)[:, 0].round(9).tolist()
+    [-0.75, 0.5]
+    """
+    centred = scores - scores.mean(axis=0)
+    length = 1 << (len(scores) + most).bit_length()  # zeros keep the end apart from the beginning
+    spectrum = np.abs(np.fft.rfft(centred, length, axis=0)) ** 2
+    products = np.fft.irfft(spectrum, length, axis=0)[: most + 1]
+    return np.asarray(products[1:] / products[0])
+
+
+def _reach(correlations: Float64, n: int) -> int:
+    """Lag after which correlations are no more than chance, in windows of doubling length."""
+    start = 0
+    while start < len(correlations):
+        stop = min(2 * start + 1, len(correlations))
+        window = correlations[start:stop]
+        if window.mean() <= 2.0 / np.sqrt(n * len(window)):
+            break
+        start = stop
+    return max(start, 1)
+
+
+def unexplained_serial(scores: Float64, sorted_by: Sequence[Array]) -> Serial | None:
+    """Correlation of neighbours that is not explained by a column by which rows are sorted.
+
+    Neighbours in a sorted table have similar inputs, and so similar errors. Such rows may still be
+    independent: a smooth function of the place is removed, and only correlation in the remainder
+    counts. Errors without any noise are such a function. A column of moments explains nothing.
+
+    scores : (n, S); sorted_by : columns (n,) by which the rows are sorted.
+    """
+    serial = serial_correlation(scores)
+    if serial is None or not sorted_by or any(map(is_clock, sorted_by)):
+        return serial
+    remainder = without_waves(scores, np.arange(len(scores)), WAVES)
+    noisy = (remainder**2).sum(axis=0) > NO_NOISE * (scores**2).sum(axis=0)
+    if not noisy.any():
+        return None
+    return serial_correlation(remainder[:, noisy])
+
+
+def without_waves(scores: Float64, places: Rows, n_waves: int) -> Float64:
+    """Remove cosines of the place, from 0 up to `n_waves` half periods: (n, S) -> (n, S)."""
+    phases = (places + 0.5) / (places.max() + 1.0)
+    basis, _ = np.linalg.qr(np.cos(np.pi * np.outer(phases, np.arange(n_waves + 1))))
+    return np.asarray(scores - basis @ (basis.T @ scores))
+
+
+def _sorting_columns(inputs: AnyArray | None, y: Array, rows: Rows) -> list[Array]:
+    """Inputs and targets by which rows are sorted: (rows,) each."""
+    columns = list(y[rows].T)
+    if inputs is not None:
+        columns += list(np.asarray(inputs[rows], dtype=np.float64).T)
+    return [column for column in columns if is_sorted(column)]
+
+
+def is_sorted(column: Array) -> bool:
+    """Whether rows are sorted by a column, in either direction, as far as nine steps of ten.
+
+    >>> is_sorted(np.array([1.0, 1.0, 2.0, 5.0])), is_sorted(np.array([1.0, 3.0, 2.0, 5.0]))
+    (True, False)
+    """
+    steps = np.diff(column)
+    rises, falls = np.count_nonzero(steps > 0), np.count_nonzero(steps < 0)
+    return bool(rises + falls > 0 and max(rises, falls) >= ONE_WAY * (rises + falls))
+
+
+def is_clock(column: AnyArray) -> bool:
+    """Whether a column numbers moments: whole numbers, all different, with few gaps.
+
+    >>> is_clock(np.array([9.0, 7.0, 8.0])), is_clock(np.array([0.0, 0.5, 1.0]))
+    (True, False)
+    """
+    values = np.sort(np.asarray(column, dtype=np.float64))
+    is_dense = values[-1] - values[0] <= MEAN_STEP * len(values)
+    return bool(is_dense and (np.diff(values) > 0).all() and (values == np.rint(values)).all())
+
+
+def first_dates(table: Sized) -> Float64 | None:
+    """The first column of dates or times of a frame, as numbers (n,); missing ones come first."""
+    frame = to_narwhals(table)
+    if not isinstance(frame, nw.DataFrame):
+        return None
+    for name in frame.columns:
+        if frame[name].dtype in (nw.Date, nw.Datetime):
+            moments = frame[name].to_numpy().astype("datetime64[us]")
+            return np.asarray(moments.astype(np.int64), dtype=np.float64)
+    return None
+
+
+# Copies of rows.
+
+
+def find_copies(X: AnyArray | None, P: Array, y: Array) -> Rows | None:
+    """Number rows so that copies have one number; None if there are hardly any.
+
+    Copies agree in inputs, predictions and target. With discrete inputs, rows may be equal by
+    chance. Then rows with equal inputs and predictions often differ in their targets.
+
+    X : (n, p) or None, P : (n, M, K), y : (n, K) -> (n,).
+
+    >>> x = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 0.0])
+    >>> find_copies(x[:, None], x[:, None, None], x[:, None]).tolist()
+    [0, 1, 2, 3, 4, 0]
+    """
+    arrays = [P] if X is None else [P, X]
+    numbers = row_numbers([*arrays, y])
+    n_distinct = int(numbers.max()) + 1
+    if len(y) - n_distinct < FEWEST_COPIES * len(y) or n_distinct < DEFAULT_FOLDS:
+        return None
+    if _pairs(numbers) < (1.0 - DIFFERENT_TARGETS) * _pairs(row_numbers(arrays)):
+        return None
+    return numbers
+
+
+def _pairs(numbers: Rows) -> float:
+    """Number of pairs of different rows with the same number."""
+    counts = np.bincount(numbers).astype(np.float64)
+    return float((counts * (counts - 1.0)).sum())
+
+
+def row_numbers(arrays: Sequence[AnyArray]) -> Rows:
+    """Number the distinct rows of some arrays (n, ...), in order of appearance: (n,).
+
+    Rows are compared by 64 bits that mix all their numbers: a million rows take less than a second.
+
+    >>> row_numbers([np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])]).tolist()
+    [0, 1, 0]
+    """
+    keys: NDArray[np.uint64] = np.zeros(len(arrays[0]), dtype=np.uint64)
+    for array in arrays:
+        for column in np.asarray(array, dtype=np.float64).reshape(len(array), -1).T:
+            bits = np.ascontiguousarray(column + 0.0).view(np.uint64)  # -0.0 becomes 0.0
+            keys = _mixed(keys * np.uint64(0x9E3779B97F4A7C15) + _mixed(bits))
+    _, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
+    ranks = np.empty(len(first), dtype=np.intp)
+    ranks[np.argsort(first)] = np.arange(len(first))
+    return ranks[numbers]
+
+
+def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix the bits of each number, by the last steps of splitmix64."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+# Clusters by a column.
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """A column whose values may name clusters.
+
+    name : the column; numbers : (n,) number of each row's value, in sorted order
+    n_waves : cosines of the value that are removed before its effect counts
+    """
+
+    name: str
+    numbers: Rows
+    n_waves: int = 0
+
+
+def name_columns(table: Sized) -> list[Grouping]:
+    """Columns of names that new rows will not repeat, as ids do.
+
+    Either the column is called so, or many of its values occur only once. Other names, such as
+    districts, describe a row: new rows will have them too.
+    """
+    frame = to_narwhals(table)
+    if not isinstance(frame, nw.DataFrame):
+        return []
+    columns = []
+    for name in map(str, frame.columns):
+        is_id, dtype = ID_NAMES.search(name) is not None, frame[name].dtype
+        if dtype in (nw.Date, nw.Datetime, nw.Boolean) or (dtype.is_numeric() and not is_id):
+            continue
+        values = np.array([str(value) for value in frame[name].to_list()])
+        _, numbers, counts = np.unique(values, return_inverse=True, return_counts=True)
+        is_new = np.count_nonzero(counts == 1) > NEW_NAMES * len(values)
+        if 2 <= len(counts) <= len(values) / 2 and (is_id or is_new):
+            columns.append(Grouping(repr(name), numbers.astype(np.intp)))
+    return columns
+
+
+def number_columns(inputs: AnyArray | None) -> list[Grouping]:
+    """Columns of numbers whose values may name clusters.
+
+    Irregular numbers that repeat exactly were measured once for several rows, such as the weather
+    of a day. Whole numbers are rather amounts, hours or rooms. They count only if there are many,
+    and then only the part of their effect that is no smooth function of them, which a gate could
+    hardly learn.
+    """
+    if not isinstance(inputs, np.ndarray):
+        return []
+    columns = []
+    for j, values in enumerate(np.asarray(inputs, dtype=np.float64).T):
+        levels, numbers = np.unique(values, return_inverse=True)
+        are_whole, D = bool((levels == np.rint(levels)).all()), len(levels)
+        if (FEWEST_CODES if are_whole else FEWEST_LEVELS) <= D <= len(values) / 2:
+            n_waves = D // 2 if are_whole else D // 4
+            columns.append(Grouping(f"input {j}", numbers.astype(np.intp), n_waves))
+    return columns
+
+
+def intraclass(scores: Float64, numbers: Rows, n_waves: int = 0) -> tuple[float, float]:
+    """Largest correlation of rows with the same number, and its p-value by the F test.
+
+    scores : (n, S), numbers : (n,); n_waves : cosines of the number that are removed first. The
+    p-value is multiplied by S, since the smallest one is taken.
+
+    >>> scores, groups = np.array([[1.0], [1.1], [3.0], [3.1]]), np.array([0, 0, 1, 1])
+    >>> [round(value, 3) for value in intraclass(scores, groups)]
+    [0.998, 0.001]
+    """
+    numbers = np.unique(numbers, return_inverse=True)[1]
+    sizes, n = np.bincount(numbers), len(numbers)
+    D = len(sizes)
+    n_waves = min(n_waves, D // 2)
+    if D < 2 or n == D:
+        return 0.0, 1.0
+    remainder = without_waves(scores, numbers, n_waves)
+    sums = np.stack([np.bincount(numbers, weights=column) for column in remainder.T])
+    explained = (sums**2 / sizes).sum(axis=1)
+    between = explained / (D - 1 - n_waves)
+    within = ((remainder**2).sum(axis=0) - explained).clip(np.finfo(np.float64).tiny) / (n - D)
+    typical_size = (n - (sizes**2).sum() / n) / (D - 1)
+    correlations = (between - within) / (between + (typical_size - 1.0) * within)
+    p = f_distribution.sf(between / within, D - 1 - n_waves, n - D)
+    best = int(np.argmin(p))
+    return float(correlations[best]), min(float(p[best]) * len(p), 1.0)
