@@ -70,6 +70,7 @@ class Study:
     So methods can be added to a study later, one at a time.
 
     published_as : method -> the name under which the paper reports it.
+    overview : function from results to further tables in Markdown, which come after `tables`.
     notes : function from results to further lines under the tables.
     materials : returns other things that figures depend on, such as the weights of a network. A
         study with stored results is not continued with different materials.
@@ -85,6 +86,7 @@ class Study:
     labels: Mapping[str, str] = field(default_factory=dict)
     published_as: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    overview: Callable[[Results], str] = lambda results: ""
     notes: Callable[[Results], list[str]] = lambda results: []
     comparison: Comparison | None = None
     materials: Callable[[], dict[str, str]] = dict

@@ -40,6 +40,8 @@ SOURCES = {
     "rent/shanghai_lianjia_2019_amenities.parquet": "listings of lianjia.com, Shanghai, 2019",
     "insurance/beMTPL97.parquet": "R package CASdatasets, data set beMTPL97",
     "insurance/pg15training.parquet": "R package CASdatasets, data set pg15training",
+    "prices/de_day_ahead.parquet": "forecasts of the package epftoolbox, market DE",
+    "prices/fr_day_ahead.parquet": "forecasts of the package epftoolbox, market FR",
 }
 """Source of each file of the data folder. (freMTPL2sev has amounts but no inputs.)"""
 
@@ -330,7 +332,7 @@ _POISSON_OF_SPLINES = make_pipeline(
     SplineTransformer(4), StandardScaler(), PoissonRegressor(alpha=0.01, max_iter=300)
 )
 
-_SHANGHAI_2020, _SHANGHAI_2019, _BEIJING, _BELGIUM, _GAME = SOURCES
+_SHANGHAI_2020, _SHANGHAI_2019, _BEIJING, _BELGIUM, _GAME, *_ = SOURCES
 
 DATA_SETS: dict[str, DataSet] = {
     one.name: one

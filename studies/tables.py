@@ -23,6 +23,7 @@ DISAGREES = "†"
 def render(study: Study, results: Results, runs: Sequence[Mapping[str, Any]] = ()) -> str:
     """All tables and notes of a study, in Markdown."""
     parts = [render_table(study, table, results) for table in study.tables]
+    parts.append(study.overview(results))
     notes = study.notes(results)
     if notes:
         parts.append("\n".join(f"- {note}" for note in notes))

@@ -4,7 +4,8 @@ Groups: several rows from one patient
 
 Rows of one patient are alike. If they are in several folds, the gate learns patients by heart and
 the verdict claims a gain that no new patient will see. Pass ``groups`` and whole patients are
-held out.
+held out. By default LocalMA also looks for dependent rows by itself, but it cannot find all of
+them.
 """
 
 # %%
@@ -29,8 +30,8 @@ P = np.column_stack(
 )
 
 # %%
-# Without groups the verdict is wrong: it claims a gain from rows of the same patients.
-shuffled = LocalMARegressor(random_state=0).fit(features, truth, predictions=P)
+# With shuffled rows the verdict is wrong: it claims a gain from rows of the same patients.
+shuffled = LocalMARegressor(folds="shuffled", random_state=0).fit(features, truth, predictions=P)
 print("shuffled rows: ", shuffled.verdict_)
 
 # %%
