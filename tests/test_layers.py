@@ -24,7 +24,7 @@ LAYERS = [
     TOOLS,
     {"storage", "losses"},
     {"equations", "tables"},
-    {"folds", "evidence", "backbones", "images"},
+    {"folds", "evidence", "dependence", "backbones", "images"},
     {"candidates", "gates"},
     {"checks", "probes"},
     {"estimators"},

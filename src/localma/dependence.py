@@ -245,7 +245,7 @@ def _clusters(columns: Sequence[Grouping], scores: Float64, rows: Rows) -> Block
 def _places(table: Sized, inputs: AnyArray | None, n: int) -> Rows:
     """Place of each row in time: by a column of dates or of moments, or else as they are."""
     moments = first_dates(table)
-    if moments is None and isinstance(inputs, np.ndarray) and n <= MOST_ROWS:
+    if moments is None and inputs is not None and n <= MOST_ROWS:
         moments = next((column for column in inputs.T if is_clock(column)), None)
     if moments is None:
         return np.arange(n)
@@ -342,11 +342,13 @@ def autocorrelations(scores: Float64, most: int) -> Float64:
     >>> autocorrelations(np.array([[1.0], [-1.0], [1.0], [-1.0]]), 2)[:, 0].round(9).tolist()
     [-0.75, 0.5]
     """
-    centred = scores - scores.mean(axis=0)
     length = 1 << (len(scores) + most).bit_length()  # zeros keep the end apart from the beginning
-    spectrum = np.abs(np.fft.rfft(centred, length, axis=0)) ** 2
-    products = np.fft.irfft(spectrum, length, axis=0)[: most + 1]
-    return np.asarray(products[1:] / products[0])
+    correlations = np.empty((most, scores.shape[1]))
+    for column, result in zip(scores.T, correlations.T, strict=True):
+        spectrum = np.abs(np.fft.rfft(column - column.mean(), length)) ** 2
+        products = np.fft.irfft(spectrum, length)
+        result[:] = products[1 : most + 1] / products[0]
+    return correlations
 
 
 def _reach(correlations: Float64, n: int) -> int:
@@ -434,10 +436,10 @@ def without(functions: Float64, scores: Float64) -> Float64:
 
 def _sorting_columns(inputs: AnyArray | None, targets: Array, rows: Rows) -> list[Array]:
     """Inputs and targets by which rows are sorted: (rows,) each."""
-    columns = list(targets[rows].T)
-    if inputs is not None:
-        columns += list(np.asarray(inputs[rows], dtype=np.float64).T)
-    return [column for column in columns if is_sorted(column)]
+    columns = [target[rows] for target in targets.T if is_sorted(target[rows])]
+    if inputs is not None:  # a large table is read column by column
+        columns += [values[rows] for values in inputs.T if is_sorted(values[rows])]
+    return columns
 
 
 def is_sorted(column: Array) -> bool:
@@ -467,9 +469,9 @@ def first_dates(table: Sized) -> Float64 | None:
     frame = to_narwhals(table)
     if not isinstance(frame, nw.DataFrame):
         return None
-    for name in frame.columns:
-        if frame[name].dtype in (nw.Date, nw.Datetime):
-            moments = frame[name].to_numpy().astype("datetime64[us]")
+    for series in frame.iter_columns():
+        if series.dtype in (nw.Date, nw.Datetime):
+            moments = series.to_numpy().astype("datetime64[us]")
             return np.asarray(moments.astype(np.int64), dtype=np.float64)
     return None
 
@@ -489,14 +491,21 @@ def find_copies(X: AnyArray | None, P: Array, y: Array) -> Rows | None:
     >>> find_copies(x[:, None], x[:, None, None], x[:, None]).tolist()
     [0, 1, 2, 3, 4, 0]
     """
-    arrays = [P] if X is None else [P, X]
-    numbers = row_numbers([*arrays, y])
-    n_distinct = int(numbers.max()) + 1
-    if len(y) - n_distinct < FEWEST_COPIES * len(y) or n_distinct < DEFAULT_FOLDS:
+    if not _has_many_copies([P, y]):  # so that X need not be read
         return None
+    arrays = [P] if X is None else [P, X]
+    if not _has_many_copies([*arrays, y]):
+        return None
+    numbers = row_numbers([*arrays, y])
     if _pairs(numbers) < (1.0 - DIFFERENT_TARGETS) * _pairs(row_numbers(arrays)):
         return None
     return numbers
+
+
+def _has_many_copies(arrays: Sequence[AnyArray]) -> bool:
+    """Whether enough rows are copies, and enough rows are different."""
+    n, n_distinct = len(arrays[0]), len(np.unique(row_keys(arrays)))
+    return n - n_distinct >= FEWEST_COPIES * n and n_distinct >= DEFAULT_FOLDS
 
 
 def _pairs(numbers: Rows) -> float:
@@ -508,20 +517,27 @@ def _pairs(numbers: Rows) -> float:
 def row_numbers(arrays: Sequence[AnyArray]) -> Rows:
     """Number the distinct rows of some arrays (n, ...), in order of appearance: (n,).
 
-    Rows are compared by 64 bits that mix all their numbers: a million rows take less than a second.
-
     >>> row_numbers([np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])]).tolist()
     [0, 1, 0]
     """
-    keys: NDArray[np.uint64] = np.zeros(len(arrays[0]), dtype=np.uint64)
-    for array in arrays:
-        for column in np.asarray(array, dtype=np.float64).reshape(len(array), -1).T:
-            bits = np.ascontiguousarray(column + 0.0).view(np.uint64)  # -0.0 becomes 0.0
-            keys = _mixed(keys * np.uint64(0x9E3779B97F4A7C15) + _mixed(bits))
-    _, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
+    _, first, numbers = np.unique(row_keys(arrays), return_index=True, return_inverse=True)
     ranks = np.empty(len(first), dtype=np.intp)
     ranks[np.argsort(first)] = np.arange(len(first))
     return ranks[numbers]
+
+
+def row_keys(arrays: Sequence[AnyArray]) -> NDArray[np.uint64]:
+    """Mix all numbers of each row into 64 bits, which differ if rows differ: (n,).
+
+    The chance that they do not is one in ten million among a million rows.
+    """
+    keys: NDArray[np.uint64] = np.zeros(len(arrays[0]), dtype=np.uint64)
+    for array in arrays:
+        for column in array.reshape(len(array), -1).T:
+            values = np.asarray(column, dtype=np.float64) + 0.0  # -0.0 becomes 0.0
+            bits = np.ascontiguousarray(values).view(np.uint64)
+            keys = _mixed(keys * np.uint64(0x9E3779B97F4A7C15) + _mixed(bits))
+    return keys
 
 
 def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -557,11 +573,12 @@ def name_columns(table: Sized) -> list[Grouping]:
     if not isinstance(frame, nw.DataFrame):
         return []
     columns = []
-    for name in map(str, frame.columns):
-        is_id, dtype = ID_NAMES.search(name) is not None, frame[name].dtype
+    for series in frame.iter_columns():
+        name, dtype = str(series.name), series.dtype
+        is_id = ID_NAMES.search(name) is not None
         if dtype in (nw.Date, nw.Datetime, nw.Boolean) or (dtype.is_numeric() and not is_id):
             continue
-        values = np.array([str(value) for value in frame[name].to_list()])
+        values = np.array([str(value) for value in series.to_list()])
         _, numbers, counts = np.unique(values, return_inverse=True, return_counts=True)
         is_new = np.count_nonzero(counts == 1) > NEW_NAMES * len(values)
         if 2 <= len(counts) <= len(values) / 2 and (is_id or is_new):
@@ -575,13 +592,13 @@ def number_columns(inputs: AnyArray | None, names: Sequence[str] = ()) -> list[G
     Irregular numbers that repeat exactly were measured once for several rows, such as the weather
     of a day. Whole or rounded numbers are rather amounts, hours or rooms. They count only if there
     are many, and then only the part of their effect that is no smooth function of them, which a
-    gate could hardly learn.
+    gate could hardly learn. Samples of more than 50,000 rows are not looked at.
     """
-    if not isinstance(inputs, np.ndarray):
+    if inputs is None or len(inputs) > MOST_ROWS:
         return []
     columns = []
-    for j, values in enumerate(np.asarray(inputs, dtype=np.float64).T):
-        levels, numbers = np.unique(values, return_inverse=True)
+    for j, values in enumerate(inputs.T):
+        levels, numbers = np.unique(values.astype(np.float64), return_inverse=True)
         D, are_rounded = len(levels), _are_rounded(levels)
         if (FEWEST_CODES if are_rounded else FEWEST_LEVELS) <= D <= len(values) / 2:
             n_waves = D // 2 if are_rounded else D // 4

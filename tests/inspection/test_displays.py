@@ -71,7 +71,9 @@ def odd():
     def inputs(X):
         return np.column_stack([X["_where"] == "_e", X["$area$"].fillna(0)]).astype(float)
 
-    model = LocalMARegressor(candidates, gate_features=inputs, cv=2, random_state=0)
+    model = LocalMARegressor(
+        candidates, gate_features=inputs, cv=2, folds="shuffled", random_state=0
+    )
     y = np.where(frame["_where"] == "_e", 5.0, np.arange(n) / 10)
     summary = summarize(model.fit(frame, y), frame, y, control=False)
     return Summary.from_dict(json.loads(json.dumps(summary.to_dict(), allow_nan=False)))
