@@ -44,9 +44,6 @@ FEWEST_BLOCKS, MOST_BLOCKS = 10, 40
 WAVES = 10
 """Cosines by which a smooth function of a sorted column is removed."""
 
-NO_NOISE = 0.01
-"""Share of the variance that remains after that if the errors have no noise."""
-
 ONE_WAY = 0.9
 """Share of the steps of a column, from row to row, that go one way if rows are sorted by it."""
 
@@ -60,7 +57,7 @@ DIFFERENT_TARGETS = 0.1
 """Rows with equal inputs are no copies if their targets differ this often."""
 
 FEWEST_LEVELS, FEWEST_CODES = 8, 15
-"""Distinct values of a column of clusters: of irregular numbers, and of whole numbers."""
+"""Distinct values of a column of clusters: of irregular numbers, and of rounded numbers."""
 
 NEW_NAMES = 0.05
 """Share of rows with a name of their own, which estimates the share of new names in new rows."""
@@ -162,6 +159,8 @@ def find_blocks(
     loss: Loss,
     sample_weight: Array,
     *,
+    classes: Array | None = None,
+    names: Sequence[str] = (),
     always: bool = False,
 ) -> Blocks | None:
     """Look for dependent rows; None if rows may be independent.
@@ -174,6 +173,8 @@ def find_blocks(
     y : (n, K) targets
     loss : the loss
     sample_weight : (n,)
+    classes : (n, K) indicators of the classes; None for regression
+    names : names of the p inputs; by default their places
     always : whether blocks of consecutive rows are held out in any case
 
     Examples
@@ -195,7 +196,8 @@ def find_blocks(
     serial = None
     if scores.size:
         has_clock = not np.array_equal(places, np.arange(len(y)))
-        sorted_by = [] if has_clock else _sorting_columns(inputs, y, rows)
+        targets = y if classes is None else classes
+        sorted_by = [] if has_clock else _sorting_columns(inputs, targets, rows)
         serial = serial_correlation(scores) if always else unexplained_serial(scores, sorted_by)
     if serial is not None or always:
         return _consecutive(serial or Serial(0.0, 1), places, copies)
@@ -203,7 +205,8 @@ def find_blocks(
         share = 1.0 - len(np.unique(copies)) / len(copies)
         return Blocks(Dependence("copies", share), copies)
     if scores.size:
-        return _clusters(table, inputs, scores, rows)
+        columns = [*name_columns(table), *number_columns(inputs, names)]
+        return _clusters(columns, scores, rows)
     return None
 
 
@@ -223,9 +226,8 @@ def _consecutive(serial: Serial, places: Rows, copies: Rows | None) -> Blocks:
     return Blocks(dependence, numbers, places, min(serial.reach, n // (4 * DEFAULT_FOLDS)))
 
 
-def _clusters(table: Sized, inputs: AnyArray | None, scores: Float64, rows: Rows) -> Blocks | None:
+def _clusters(columns: Sequence[Grouping], scores: Float64, rows: Rows) -> Blocks | None:
     """Blocks by the column whose values tell most about the errors, if that is not chance."""
-    columns = [*name_columns(table), *number_columns(inputs)]
     found: list[tuple[float, float, Grouping]] = []
     for column in columns:
         correlation, p = intraclass(scores, column.numbers[rows], column.n_waves)
@@ -348,12 +350,18 @@ def autocorrelations(scores: Float64, most: int) -> Float64:
 
 
 def _reach(correlations: Float64, n: int) -> int:
-    """Lag after which correlations are no more than chance, in windows of doubling length."""
+    """Lag after which correlations are no more than chance, in windows of doubling length.
+
+    The noise of a correlation at a long lag grows with those at short lags (Bartlett), and noise at
+    neighbouring lags is as correlated as the rows.
+    """
     start = 0
     while start < len(correlations):
         stop = min(2 * start + 1, len(correlations))
-        window = correlations[start:stop]
-        if window.mean() <= 2.0 / np.sqrt(n * len(window)):
+        window, before = correlations[start:stop], correlations[:start]
+        variance = (1.0 + 2.0 * (before**2).sum()) / n
+        n_independent = max(len(window) / max(1.0 + 2.0 * before.sum(), 1.0), 1.0)
+        if window.mean() <= np.sqrt(variance / n_independent):
             break
         start = stop
     return max(start, 1)
@@ -363,7 +371,7 @@ def unexplained_serial(scores: Float64, sorted_by: Sequence[Array]) -> Serial | 
     """Correlation of neighbours that is not explained by a column by which rows are sorted.
 
     Neighbours in a sorted table have similar inputs, and so similar errors. Such rows may still be
-    independent: a smooth function of the place is removed, and only correlation in the remainder
+    independent: a smooth function of the column is removed, and only correlation in the remainder
     counts. Errors without any noise are such a function. A column of moments explains nothing.
 
     scores : (n, S); sorted_by : columns (n,) by which the rows are sorted.
@@ -371,23 +379,62 @@ def unexplained_serial(scores: Float64, sorted_by: Sequence[Array]) -> Serial | 
     serial = serial_correlation(scores)
     if serial is None or not sorted_by or any(map(is_clock, sorted_by)):
         return serial
-    remainder = without_waves(scores, np.arange(len(scores)), WAVES)
-    noisy = (remainder**2).sum(axis=0) > NO_NOISE * (scores**2).sum(axis=0)
+    noisy = has_noise(scores)
     if not noisy.any():
         return None
-    return serial_correlation(remainder[:, noisy])
+    remainder = without(_smooth_functions(sorted_by), scores[:, noisy])
+    return serial_correlation(remainder)
 
 
-def without_waves(scores: Float64, places: Rows, n_waves: int) -> Float64:
-    """Remove cosines of the place, from 0 up to `n_waves` half periods: (n, S) -> (n, S)."""
-    phases = (places + 0.5) / (places.max() + 1.0)
-    basis, _ = np.linalg.qr(np.cos(np.pi * np.outer(phases, np.arange(n_waves + 1))))
-    return np.asarray(scores - basis @ (basis.T @ scores))
+def has_noise(scores: Float64) -> RowMask:
+    """Whether each column is rougher than a smooth function with jumps: (n, S) -> (S,).
+
+    The median squared step is about 6 / n of the variance in a random walk, and of the order of
+    1 / n**2 in a smooth function of the place.
+
+    >>> walk = np.cumsum(np.random.default_rng(0).normal(size=200))
+    >>> has_noise(np.stack([walk, np.sign(walk) + np.arange(200) / 9], axis=1)).tolist()
+    [True, False]
+    """
+    squares = np.median(np.diff(scores, axis=0) ** 2, axis=0) / MEDIAN_OF_SQUARE
+    return np.asarray(squares > scores.var(axis=0) / len(scores))
 
 
-def _sorting_columns(inputs: AnyArray | None, y: Array, rows: Rows) -> list[Array]:
+MEDIAN_OF_SQUARE = 0.455
+"""Median of the square of a normal variable of variance one."""
+
+
+def _smooth_functions(columns: Sequence[Array]) -> Float64:
+    """Cosines of the place, and powers and few distinct values of each column: (n, b)."""
+    n = len(columns[0])
+    functions = [waves((np.arange(n) + 0.5) / n, WAVES)]
+    for column in columns:
+        levels, numbers = np.unique(column, return_inverse=True)
+        if len(levels) < FEWEST_LEVELS:
+            functions.append(np.eye(len(levels))[numbers])
+        score = normal_scores(column[:, np.newaxis])
+        functions += [score, score**2, score**3]
+    return np.hstack(functions)
+
+
+def waves(phases: Array, n_waves: int) -> Float64:
+    """Cubic polynomials and cosines of phases from 0 to 1: (n,) -> (n, n_waves + 1).
+
+    Cosines alone would need many terms for a straight line.
+    """
+    cosines = np.cos(np.pi * np.outer(phases, np.arange(1, n_waves - 2)))
+    return np.hstack([phases[:, np.newaxis] ** np.arange(min(n_waves, 3) + 1), cosines])
+
+
+def without(functions: Float64, scores: Float64) -> Float64:
+    """Remove the part of scores (n, S) that is a sum of functions (n, b)."""
+    coefficients = np.linalg.lstsq(functions, scores, rcond=None)[0]
+    return np.asarray(scores - functions @ coefficients)
+
+
+def _sorting_columns(inputs: AnyArray | None, targets: Array, rows: Rows) -> list[Array]:
     """Inputs and targets by which rows are sorted: (rows,) each."""
-    columns = list(y[rows].T)
+    columns = list(targets[rows].T)
     if inputs is not None:
         columns += list(np.asarray(inputs[rows], dtype=np.float64).T)
     return [column for column in columns if is_sorted(column)]
@@ -522,24 +569,32 @@ def name_columns(table: Sized) -> list[Grouping]:
     return columns
 
 
-def number_columns(inputs: AnyArray | None) -> list[Grouping]:
+def number_columns(inputs: AnyArray | None, names: Sequence[str] = ()) -> list[Grouping]:
     """Columns of numbers whose values may name clusters.
 
     Irregular numbers that repeat exactly were measured once for several rows, such as the weather
-    of a day. Whole numbers are rather amounts, hours or rooms. They count only if there are many,
-    and then only the part of their effect that is no smooth function of them, which a gate could
-    hardly learn.
+    of a day. Whole or rounded numbers are rather amounts, hours or rooms. They count only if there
+    are many, and then only the part of their effect that is no smooth function of them, which a
+    gate could hardly learn.
     """
     if not isinstance(inputs, np.ndarray):
         return []
     columns = []
     for j, values in enumerate(np.asarray(inputs, dtype=np.float64).T):
         levels, numbers = np.unique(values, return_inverse=True)
-        are_whole, D = bool((levels == np.rint(levels)).all()), len(levels)
-        if (FEWEST_CODES if are_whole else FEWEST_LEVELS) <= D <= len(values) / 2:
-            n_waves = D // 2 if are_whole else D // 4
-            columns.append(Grouping(f"input {j}", numbers.astype(np.intp), n_waves))
+        D, are_rounded = len(levels), _are_rounded(levels)
+        if (FEWEST_CODES if are_rounded else FEWEST_LEVELS) <= D <= len(values) / 2:
+            n_waves = D // 2 if are_rounded else D // 4
+            name = repr(names[j]) if names else f"input {j}"
+            columns.append(Grouping(name, numbers.astype(np.intp), n_waves))
     return columns
+
+
+def _are_rounded(levels: Float64) -> bool:
+    """Whether sorted numbers are multiples of one step, up to a constant."""
+    steps = np.diff(levels)
+    multiples = steps / steps.min(initial=np.inf)
+    return bool(np.allclose(multiples, np.rint(multiples), rtol=0.0, atol=1e-3))
 
 
 def intraclass(scores: Float64, numbers: Rows, n_waves: int = 0) -> tuple[float, float]:
@@ -558,7 +613,12 @@ def intraclass(scores: Float64, numbers: Rows, n_waves: int = 0) -> tuple[float,
     n_waves = min(n_waves, D // 2)
     if D < 2 or n == D:
         return 0.0, 1.0
-    remainder = without_waves(scores, numbers, n_waves)
+    functions = waves((numbers + 0.5) / D, n_waves)
+    remainder = without(functions, scores)
+    if n_waves:  # the size of errors may depend on the number as smoothly as their mean
+        sizes_of_errors = np.abs(remainder) - without(functions, np.abs(remainder))
+        remainder /= np.maximum(sizes_of_errors, 0.1 * np.abs(remainder).mean(axis=0))
+        remainder = without(functions, remainder)
     sums = np.stack([np.bincount(numbers, weights=column) for column in remainder.T])
     explained = (sums**2 / sizes).sum(axis=1)
     between = explained / (D - 1 - n_waves)

@@ -613,15 +613,19 @@ class _LocalMA(BaseEstimator):
 
     def _find_blocks(self, sample: _Sample, outputs: Array, targets: Array) -> Blocks | None:
         """Blocks of rows that depend on each other, by their errors."""
-        weight = sample.sample_weight
-        inputs = sample.inputs
+        weight, inputs, names = sample.sample_weight, None, []
+        if isinstance(sample.inputs, np.ndarray) and sample.inputs.dtype.kind in "biuf":
+            inputs = sample.inputs.reshape(len(targets), -1)
+            names = self.gate_features_.input_names(sample.X, inputs.shape[1])
         return find_blocks(
             sample.X,
-            inputs if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "biuf" else None,
+            inputs,
             outputs,
             targets,
             self.loss_,
             np.ones(len(targets)) if weight is None else weight,
+            classes=self._plain_targets(sample.y) if self._task == "classification" else None,
+            names=names,
             always=self.folds == "blocks",
         )
 
@@ -794,8 +798,8 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
     cv : int or splitter, optional
         Folds for `CrossFitted` candidates and for gates that choose by cross-fitting: their number,
         or a splitter of scikit-learn, which is used as it is. None means five folds. Above 2,300
-        rows gate="auto" judges by fewer of them, and by one from about
-        11,000 rows on. With fewer than 50 groups it judges by all of them.
+        rows gate="auto" judges by fewer of them, and by one from about 11,000 rows on. With fewer
+        than 50 groups it judges by all of them.
     folds : {"auto", "shuffled", "blocks"}, default="auto"
         What a fold holds out, if neither `groups` nor a splitter say so. "shuffled": rows at
         random. "blocks": consecutive rows. "auto": rows at random, unless rows depend on each

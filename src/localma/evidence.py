@@ -37,6 +37,11 @@ RELEVANT = 0.001
 ROUNDING = 1e-12
 """A difference smaller than this share of the risk of a constant prediction is rounding error."""
 
+CLAIM_ERRORS = 4 / 3
+"""A gain is clear beyond this many standard errors. They are 1.5 times those of the paired
+differences, since an interval needs that factor; a claim does not, as the study "dependence" shows
+by counting claims where nothing is local. So this is two errors of the paired differences."""
+
 SINGLE_PRECISION = 1e-6
 """A standard error is at least this share of the risk: weights are in single precision."""
 
@@ -454,8 +459,8 @@ class LocalityGain:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the gain is more than two standard errors, and more than 0.1 % of the risk."""
-        return abs(self.value) > 2 * self.standard_error and not self.is_negligible
+        """Whether the gain is more than 4/3 standard errors, and more than 0.1 % of the risk."""
+        return abs(self.value) > CLAIM_ERRORS * self.standard_error and not self.is_negligible
 
     @property
     def is_negligible(self) -> bool:
@@ -466,7 +471,8 @@ class LocalityGain:
     def is_local(self) -> bool:
         """Whether local weights clearly gain over all constant weights and predictions."""
         # Comparisons with NaN are false, so an unknown quantity raises no doubt.
-        doubtful = self.over_constant <= max(2 * self.over_constant_error, self._least_claim)
+        least = max(CLAIM_ERRORS * self.over_constant_error, self._least_claim)
+        doubtful = self.over_constant <= least
         gains = self.is_clear and self.value > 0
         return gains and not doubtful and not self.beside_baseline.is_idle
 

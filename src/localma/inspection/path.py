@@ -52,7 +52,7 @@ class LocalityGainRecord(Record):
     over_baseline_error : float or None
         Standard error of `over_baseline`.
     is_clear : bool
-        Whether the gain is larger than two standard errors and than 0.1 % of the risk.
+        Whether the gain is larger than 4/3 standard errors and than 0.1 % of the risk.
     is_local : bool
         Whether local weights are clearly better than all constant weights, and the model is better
         than a constant prediction.
