@@ -158,7 +158,7 @@ def judged(model: Model, fresh: Part) -> Metrics:
     return {
         "claim": float(claims(model)),
         "gain": gain.value / gain.global_risk,
-        "true_gain": true_gain / constant,
+        "true_gain": float(true_gain / constant),
         "covered": float(not distance > reach),  # an unknown standard error claims nothing
         "risk": float(losses),
         "acted": float(model.dependence_ is not None),

@@ -173,6 +173,21 @@ def _series(phi: float, phi_inputs: float, *, hours: bool = False) -> Draw:
     return draw
 
 
+def _shuffled_series(phi: float) -> Draw:
+    """A series in random order, with a column that has the time in days."""
+
+    def stamped(part: Part, first: int) -> Part:
+        days = (first + np.arange(len(part.y))) / DAY
+        return replace(part, X=np.column_stack([part.X, days]))
+
+    def draw(n: int, rng: np.random.Generator) -> tuple[Part, Follow]:
+        part, follow = _series(phi, phi)(n, rng)
+        shuffled = stamped(part, 0).take(rng.permutation(n))
+        return shuffled, lambda rows, more: stamped(follow(rows, more), n)
+
+    return draw
+
+
 def _clock(hours: Integers) -> Array:
     """Row number, and sine and cosine of the hour of the day: (n, 3)."""
     angle = 2 * np.pi * hours / DAY
@@ -241,6 +256,12 @@ def _copied(rows: Callable[[int, np.random.Generator], Integers]) -> Arrange:
 
 def _each(times: int) -> Arrange:
     return _copied(lambda n, rng: np.arange(n) // times)
+
+
+def _nearly_copied(part: Part, rng: np.random.Generator) -> Part:
+    """Every row twice, with inputs that differ by rounding errors."""
+    copied = _each(2)(part, rng)
+    return replace(copied, X=copied.X * (1 + 1e-6 * rng.standard_normal(copied.X.shape)))
 
 
 def _half_copied(n: int, rng: np.random.Generator) -> Integers:
@@ -461,6 +482,7 @@ def _all() -> list[Scenario]:
     return [
         Scenario("independent", "null", _rows(_independent)),
         *series,
+        Scenario("AR .9, shuffled, with times", "null", _shuffled_series(0.9)),
         Scenario("20 clusters, contiguous", "null", _clusters(_contiguous)),
         Scenario("20 clusters, named", "null", _clusters(_with_names)),
         Scenario("20 clusters, numbered", "null", _clusters(_with_numbers)),
@@ -470,6 +492,7 @@ def _all() -> list[Scenario]:
         Scenario("every row three times", "null", _rows(_independent, _each(3))),
         Scenario("half of the rows twice", "null", _rows(_independent, _copied(_half_copied))),
         Scenario("bootstrap sample", "null", _rows(_independent, _copied(_bootstrap))),
+        Scenario("every row twice, nearly", "null", _rows(_independent, _nearly_copied)),
         Scenario("random walk, slow inputs", "null", _walk()),
         Scenario("random walk, slow inputs and hours", "null", _walk(hours=True)),
         Scenario("sorted by an input", "trap", _rows(_independent, _sorted_by(_first_input))),
