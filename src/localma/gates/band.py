@@ -104,7 +104,7 @@ def _jackknife_factor(data: Labelled, folds: Sequence[Fold]) -> float:
     """
     weight = data.sample_weight / data.sample_weight.sum()
     left_out = float(np.mean([1.0 - weight[train].sum() for train, _ in folds]))
-    left_out = max(left_out, 1.0 / data.n_rows)  # folds of your own may train on all rows
+    left_out = max(left_out, 1.0 / data.n_rows)  # folds may train on all rows
     return (1.0 - left_out) ** 2 / left_out
 
 
