@@ -1,4 +1,4 @@
-"""Safe locality: the path, its verdict, the shift guard, bands, and hard samples."""
+"""Safe locality: the path, its verdict, the shift guard, and hard samples."""
 
 from __future__ import annotations
 
@@ -298,44 +298,6 @@ class TestGuard:
         weights, support = model.predict_weights(np.r_[X[:2], [[99.0, 0.0]]], return_support=True)
         assert support.tolist() == [1.0, 1.0, 0.0]
         np.testing.assert_allclose(weights[2], model.global_weights_, atol=1e-12)
-
-
-def width(gate, X, level):
-    low, high = gate.weight_band(X, level)
-    return (high - low).mean()
-
-
-class TestBand:
-    def test_holds_the_weights_and_stays_on_the_unit_interval(self, local):
-        X, _, _ = local_truth(seed=5)
-        low, high = local.weight_band(X)
-        weights = local.predict_weights(X)
-        assert ((low <= weights + 1e-12) & (weights <= high + 1e-12)).all()
-        assert (low >= 0).all()
-        assert (high <= 1).all()
-        assert (high - low).max() > 0.01
-
-    def test_wider_at_higher_level_and_for_smaller_samples(self, local):
-        X, _, _ = local_truth(seed=5)
-        small = ShrunkGate(random_state=0).fit(Labelled.of(*local_truth(40, noise=0.5), loss=LOSS))
-        assert width(local, X, 0.5) < width(local, X, 0.9) < width(local, X, 0.99)
-        assert width(local, X, 0.9) < width(small, X, 0.9)
-
-    @pytest.mark.parametrize("level", [0, 1, 90])
-    def test_level_out_of_range(self, local, level):
-        with pytest.raises(InvalidInputError, match="level of a band must be between 0 and 1"):
-            local.weight_band(local_truth()[0], level)
-
-    @pytest.mark.filterwarnings(
-        "ignore::localma.errors.WorseThanConstantWarning"
-    )  # of global weights
-    def test_through_the_estimator(self):
-        X, P, y = local_truth()
-        model = LocalMARegressor(random_state=0).fit(X, y[:, 0], predictions=P[:, :, 0])
-        low, high = model.weight_band(X)
-        assert low.shape == high.shape == (200, 2)
-        with pytest.raises(AttributeError, match="Only gate='auto'"):
-            LocalMARegressor(gate="global").fit(X, y[:, 0], predictions=P[:, :, 0]).weight_band(X)
 
 
 class TestSplits:

@@ -314,9 +314,13 @@ class _LocalMA(BaseEstimator):
         return weights
 
     def weight_band(self, X: Table, level: float = 0.9) -> tuple[Any, Any]:
-        """Band of the weights, from the gates of the folds and of the restarts.
+        """Band that covers the optimal weights in about `level` of the rows.
 
-        Only with gate="auto". Containers are those of `predict_weights`.
+        Only with gate="auto", and only if at least three folds judged: by default up to about 5,400
+        rows, with `cv=5` always. The coverage holds on average over rows like the labelled ones,
+        for two candidates and weights that are smooth functions of the inputs. With more
+        candidates, several weights may predict equally well. Containers are those of
+        `predict_weights`.
 
         Parameters
         ----------

@@ -76,5 +76,5 @@ def classifier():
         return as_candidate(probabilities, classes=["bird", "cat", "dog"])
 
     candidates = {"mild": guess(0.5), "bold": guess(6.0), "wrong": guess(-1.0)}
-    model = LocalMAClassifier(candidates, cv=2, random_state=0).fit(X[:120], y[:120])
+    model = LocalMAClassifier(candidates, cv=3, random_state=0).fit(X[:120], y[:120])
     return SimpleNamespace(model=model, X=X[120:], y=y[120:])

@@ -153,6 +153,10 @@ class Evidence(Protocol):
     def describe(self, names: Sequence[str] | None = None, loss: str | None = None) -> str:
         """Write the verdict with the names of the candidates and of the loss."""
 
+    @property
+    def has_band(self) -> bool:
+        """Whether enough folds judged for a band of the weights."""
+
     def weight_band(self, X: Inputs, level: float = 0.9) -> tuple[Array, Array]:
         """Band of the weights of each row: (n, p) -> two arrays (n, M)."""
 

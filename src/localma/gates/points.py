@@ -108,17 +108,6 @@ class MixedGates:
         """Leave the stack out of a pickle: it repeats the gates."""
         return {name: value for name, value in vars(self).items() if name != "stack"}
 
-    def restart_variance(self, X: Inputs) -> Array:
-        """Variance of the weights over the restarts of each point, summed: (n, M)."""
-        total = np.zeros((len(X), len(self.constant)))
-        for k in np.unique(self.points):
-            restarts = np.flatnonzero(self.points == k)
-            if len(restarts) > 1:
-                weights = np.stack([self.gates[g].predict_weights(X) for g in restarts])
-                share = self.shares[restarts].sum()
-                total += share**2 * weights.var(axis=0, ddof=1) / len(restarts)
-        return total
-
     def arrays(self) -> dict[str, AnyArray]:
         """Return the fitted state as named arrays."""
         state = {saved.name: getattr(self, saved.name) for saved in _MIXTURE_STATE}

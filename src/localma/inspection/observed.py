@@ -228,7 +228,8 @@ class Observed:
     @cached_property
     def band(self) -> tuple[Array, Array] | None:
         """Band of the weights, two arrays (n, M), or None if the gate has no band."""
-        if self.model.gate_.evidence is None:
+        evidence = self.model.gate_.evidence
+        if evidence is None or not evidence.has_band:
             return None
         low, high = self.model.weight_band(self.X)
         return np.asarray(low), np.asarray(high)
