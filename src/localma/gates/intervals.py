@@ -203,25 +203,33 @@ class Calibration:
 
     def _check(self, owner: str, n_answers: int) -> None:
         """Refuse values that no fit has."""
-        parts, answers, C = self.parts, self.answers, len(self.answers)
-        inside = np.diff(self.scores, axis=0)[np.diff(parts) == 0]
-        valid = (
-            self.scores.size > 0
-            and C > 0
-            and np.array_equal(np.unique(parts), np.arange(C))
-            and bool((np.diff(parts) >= 0).all())
-            and bool(((answers >= 0) & (answers < n_answers)).all())
-            and bool((self.scores >= 0).all() and (inside >= 0).all())
-            and bool((self.mass > 0).all() and np.allclose(self.mass.sum(axis=0), 1.0))
-            and bool((self.unit > 0).all() and (np.diff(self.knots, axis=1) >= 0).all())
-            and bool(self.limits[0] <= self.limits[1] and self.n_effective > 0)
-            and all(np.isfinite(array).all() for array in self.arrays().values())
-        )
-        if not valid:
-            raise FileFormatError(
-                f"{owner} must have sorted scores of at least one part, shares that sum to one, "
-                "answers that the gate has, and finite numbers. Save the model again."
-            )
+        scores, parts, answers = self.scores, self.parts, self.answers
+        following = parts[1:] == parts[:-1]
+        rules = {
+            "finite numbers": [np.isfinite(array).all() for array in self.arrays().values()],
+            "scores that are sorted, and not negative": [
+                scores.size > 0,
+                (scores >= 0).all(),
+                (scores[1:] >= scores[:-1])[following].all(),
+            ],
+            "parts in order, each with scores": [
+                (parts[1:] >= parts[:-1]).all(),
+                np.array_equal(np.unique(parts), np.arange(len(answers))),
+            ],
+            "answers of the gate": [((answers >= 0) & (answers < n_answers)).all()],
+            "positive shares that sum to one": [
+                (self.mass > 0).all(),
+                np.allclose(self.mass.sum(axis=0), 1.0),
+            ],
+            "positive units and numbers of rows": [(self.unit > 0).all(), self.n_effective > 0],
+            "knots and limits in order": [
+                (self.knots[:, 1:] >= self.knots[:, :-1]).all(),
+                self.limits[0] <= self.limits[1],
+            ],
+        }
+        broken = [rule for rule, held in rules.items() if not all(held)]
+        if broken:
+            raise FileFormatError(f"{owner} must have {broken[0]}. Save the model again.")
 
     def _share(self, level: float) -> float:
         """Share of the scores that an interval covers: the level, and one row at infinity."""
