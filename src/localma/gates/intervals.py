@@ -40,6 +40,9 @@ TAIL = 0.01
 LARGEST_EXPONENT = 20.0
 """The scale stays within this many powers of e of the mean error."""
 
+MOST_ERROR, MOST_SCORE, MOST_COEFFICIENT = 1e240, 1e50, 1e6
+"""Larger numbers are cut in a fit and refused in a file, so that ends of intervals are finite."""
+
 LARGEST = float(np.finfo(np.float64).max)
 """In place of infinity, which files do not hold."""
 
@@ -127,7 +130,7 @@ class Calibration:
         listed: list[tuple[Array, Array]] = []
         for c, (error, mass) in enumerate(zip(errors, masses, strict=True)):
             scores = error / _scale(raw[c], knots, coefficients[c], unit)
-            listed.append(_thinned(scores, mass))
+            listed.append(_thinned(np.minimum(scores, MOST_SCORE), mass))
         target = data.loss.target
         return cls(
             scores=np.concatenate([scores for scores, _ in listed]),
@@ -209,7 +212,7 @@ class Calibration:
             "finite numbers": [np.isfinite(array).all() for array in self.arrays().values()],
             "scores that are sorted, and not negative": [
                 scores.size > 0,
-                (scores >= 0).all(),
+                ((scores >= 0) & (scores <= MOST_SCORE)).all(),
                 (scores[1:] >= scores[:-1])[following].all(),
             ],
             "parts in order, each with scores": [
@@ -221,7 +224,11 @@ class Calibration:
                 (self.mass > 0).all(),
                 np.allclose(self.mass.sum(axis=0), 1.0),
             ],
-            "positive units and numbers of rows": [(self.unit > 0).all(), self.n_effective > 0],
+            "moderate coefficients": [(np.abs(self.coefficients) <= MOST_COEFFICIENT).all()],
+            "positive units and numbers of rows": [
+                ((self.unit > 0) & (self.unit <= MOST_ERROR)).all(),
+                self.n_effective > 0,
+            ],
             "knots and limits in order": [
                 (self.knots[:, 1:] >= self.knots[:, :-1]).all(),
                 self.limits[0] <= self.limits[1],
@@ -273,7 +280,8 @@ def features(W: Array, P: Array, X: Array | None, unit: Array) -> Float64:
     W : (n, M); P : (n, M, K); X : (n, p) or None; unit : (K,) mean error.
     """
     f = local_average(W, P)
-    apart = np.clip((P - f[:, np.newaxis]) / unit, -1e100, 1e100)
+    with np.errstate(over="ignore"):
+        apart = np.clip((P - f[:, np.newaxis]) / unit, -1e100, 1e100)
     disagreement = np.sqrt(local_average(W, apart**2))
     columns: list[Array] = [np.log(np.hypot(disagreement, 1.0))[..., np.newaxis], f[..., None]]
     for values in (W, X):
@@ -318,7 +326,7 @@ def _errors(data: Labelled, part: HeldRows) -> Array:
     y, f = data.y[part.rows], local_average(part.weights, data.P[part.rows])
     if _has_classes(data):
         return np.clip(1.0 - (y * f).sum(axis=1, keepdims=True), 0.0, 1.0)
-    return np.minimum(np.abs(y - f), 1e300)
+    return np.minimum(np.abs(y - f), MOST_ERROR)
 
 
 def _unit(errors: Array, mass: Array) -> Float64:
@@ -384,7 +392,7 @@ def _scales(errors: Sequence[Array], masses: Sequence[Array], H: Sequence[Array]
             loss = sum(p.loss(theta) for p, theta in zip(parts, thetas, strict=True))
             if loss < best:
                 best, coefficients[:, k] = loss, thetas
-    return coefficients
+    return np.clip(coefficients, -MOST_COEFFICIENT, MOST_COEFFICIENT)
 
 
 @dataclass(frozen=True)
