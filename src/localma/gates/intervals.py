@@ -339,7 +339,7 @@ def _masses(data: Labelled, rows: Sequence[Rows]) -> tuple[list[Array], float]:
     """Share of each held-out row, and the effective number of rows.
 
     A row that several folds held out counts once. If there are groups, each counts once, and the
-    result is their number (Lee, Barber and Willett, 2025).
+    result is their number (Lee, Barber and Willett, 2023).
     """
     every = np.concatenate(rows)
     counts = np.bincount(every)
