@@ -1,4 +1,4 @@
-"""Prediction intervals: coverage and width of ours, and of MAPIE around the same model.
+"""Prediction intervals: their coverage and width, next to MAPIE around the same model.
 
 Cells are simulated errors at several sizes of the labelled sample, and every data set of the study
 "safety" with at least 3,000 rows. Both methods see the same labelled rows and the same candidates.
@@ -167,7 +167,7 @@ def summary(results: Results, method: str, **keys: Any) -> dict[str, float]:
 
 
 def ratio(results: Results, **keys: Any) -> float:
-    """Mean width of ours over that of MAPIE, over the replicates that both have run."""
+    """Mean width over that of MAPIE, in the replicates that both have run."""
     mine, theirs = results.paired("localma", "mapie", "width", **keys)
     return float(mine.mean() / theirs.mean())
 

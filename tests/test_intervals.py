@@ -13,7 +13,7 @@ from sklearn.model_selection import KFold, RepeatedKFold, TimeSeriesSplit
 
 import localma
 from localma import Column, LocalMAClassifier, LocalMARegressor
-from localma.errors import FileFormatError, InvalidInputError
+from localma.errors import FileFormatError, InvalidInputError, OutsideSampleWarning
 from localma.gates import Labelled, MLPGate, ShrunkGate
 from localma.gates.intervals import (
     LARGEST,
@@ -284,6 +284,12 @@ class TestInterval:
             strict=True,
         ):
             np.testing.assert_allclose(ran, given_)
+
+    def test_rows_outside_the_sample_are_warned_of(self):
+        X, P, y = local_truth(200)
+        model = LocalMARegressor(random_state=0).fit(X, y, predictions=P)
+        with pytest.warns(OutsideSampleWarning):
+            model.predict_interval(X + 1000, predictions=P)
 
     @pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")
     def test_only_auto_has_intervals(self):

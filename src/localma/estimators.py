@@ -253,10 +253,7 @@ class _LocalMA(BaseEstimator):
             The averages.
         """
         X = self._check_inputs(X)
-        inputs = self.gate_features_.transform(X)
-        is_array = isinstance(inputs, np.ndarray)
-        if is_array and len(inputs) >= LEAST_WARNED and not self._warned_outside:
-            self._warn_outside(X, inputs)
+        inputs = self._gate_inputs(X)
         if predictions is not None:
             return self.gate_.average(inputs, self._all_predictions(X, predictions))
         # The gate needs no prediction, so a candidate need not run on rows with a zero weight.
@@ -656,8 +653,16 @@ class _LocalMA(BaseEstimator):
         """The order of several outputs at the fit."""
         return OutputNames(self.output_names_, "the fit")
 
+    def _gate_inputs(self, X: Table) -> Inputs:
+        """Inputs of the gate. Warn, once after each fit, if most rows are outside the sample."""
+        inputs = self.gate_features_.transform(X)
+        is_array = isinstance(inputs, np.ndarray)
+        if is_array and len(inputs) >= LEAST_WARNED and not self._warned_outside:
+            self._warn_outside(X, inputs)
+        return inputs
+
     def _warn_outside(self, X: Table, inputs: Array) -> None:
-        """Warn, once after each fit, if most rows lie outside the labelled sample."""
+        """Warn if most rows lie outside the labelled sample."""
         rows = evenly_spaced(np.arange(len(inputs)), MOST_WARNED)
         outside = self.gate_.outside(inputs[rows])
         if outside is None or outside.share <= 0.5:
@@ -786,9 +791,8 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         True
         """
         X = self._check_inputs(X)
-        evidence = self._evidence()
-        P = self._all_predictions(X, predictions)
-        return evidence.predict_interval(self.gate_features_.transform(X), P, level)
+        evidence, inputs = self._evidence(), self._gate_inputs(X)
+        return evidence.predict_interval(inputs, self._all_predictions(X, predictions), level)
 
     def score(
         self,
@@ -962,9 +966,8 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         [['no'], ['no', 'yes'], ['yes']]
         """
         X = self._check_inputs(X)
-        evidence = self._evidence()
-        P = self._all_predictions(X, predictions)
-        sets = evidence.predict_set(self.gate_features_.transform(X), P, level)
+        evidence, inputs = self._evidence(), self._gate_inputs(X)
+        sets = evidence.predict_set(inputs, self._all_predictions(X, predictions), level)
         return self._in_container(sets, X, [str(label) for label in self.classes_.tolist()])
 
     def predict(self, X: Table, predictions: Predictions | None = None) -> Labels:  # type: ignore[override]

@@ -330,7 +330,7 @@ def _errors(data: Labelled, part: HeldRows) -> Array:
 
 
 def _unit(errors: Array, mass: Array) -> Float64:
-    """Mean error of each output; one if there is no error."""
+    """Mean error of each output; one if all errors are zero."""
     mean = (mass[:, np.newaxis] * errors).sum(axis=0, dtype=np.float64)
     return np.where(mean > 1e-300, mean, 1.0)
 
