@@ -32,7 +32,7 @@ Metrics = dict[str, float]
 METHODS = ("localma", "mapie")
 LEVEL = 0.9
 SIZES = (200, 1000, 5000, 12_000)
-MOST_COMPARED = 5000
+MOST_COMPARED = 1000
 """Beyond this size MAPIE is not run on simulations: it fits six models for each replicate."""
 N_TEST = 4000
 REGION_ROWS, MOST_REGIONS = 1000, 4
@@ -241,10 +241,7 @@ STUDY = Study(
         *(
             cell
             for n in SIZES
-            for cell in grid(
-                METHODS[: 1 + (n <= MOST_COMPARED)], 10 if n <= 1000 else 4,
-                errors=list(ERRORS), n=[n],
-            )
+            for cell in grid(METHODS[: 1 + (n <= MOST_COMPARED)], 10, errors=list(ERRORS), n=[n])
         ),
         *(Cell({"data": name}, METHODS, 20) for name in _DATA),
     ),

@@ -312,6 +312,13 @@ class TestInterval:
         with pytest.raises(InvalidInputError, match="Intervals are known for 1 outputs"):
             model.gate_.predict_interval(np.zeros((1, 2)), np.zeros((1, 2, 3)))
 
+    def test_numbers_have_no_sets_and_classes_no_intervals(self, model, classifier):
+        X, P = np.zeros((1, 2)), np.full((1, 2, 3), 1 / 3)
+        with pytest.raises(InvalidInputError, match="Use intervals"):
+            model.gate_.predict_set(X, P)
+        with pytest.raises(InvalidInputError, match="For classes use sets"):
+            classifier.gate_.predict_interval(X, P[..., 0])
+
 
 class TestFoldsGroupsAndWeights:
     def test_the_order_of_the_rows_does_not_matter(self):

@@ -44,7 +44,7 @@ from localma.gates.constant import WEIGHT_FLOOR, find_global_weights
 from localma.gates.fused.chunks import ORDERED_ROWS, ordered_by_content
 from localma.gates.fused.engine import evaluate
 from localma.gates.fused.policy import Budget, budget, judging_folds
-from localma.gates.intervals import Calibration, HeldRows, check_outputs
+from localma.gates.intervals import Calibration, HeldRows
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
 from localma.gates.mlp import MLPGate
 from localma.gates.path import make_path
@@ -396,7 +396,6 @@ class ShrunkGate(Gate):
         """
         check_is_fitted(self)
         values = np.asarray(P, dtype=np.float64).reshape(*P.shape[:2], -1)
-        check_outputs(self.calibration_, values.shape[2])
         table = np.asarray(X) if self.n_features_in_ else None
         ends = self.calibration_.interval(self._weights_by_part(X), values, table, level)
         low, high = (end.reshape(len(P), *P.shape[2:]) for end in ends)

@@ -144,6 +144,11 @@ class Calibration:
             n_effective=n_effective,
         )
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether scores are of classes: these have no scale."""
+        return self.knots.shape[2] == 0
+
     def interval(
         self, weights: Sequence[Array], P: Array, X: Array | None, level: float
     ) -> tuple[Array, Array]:
@@ -160,7 +165,13 @@ class Calibration:
         -------
         low, high : (n, K) ends, within the limits of the target
         """
-        share = self._share(level)
+        share, K = self._share(level), len(self.unit)
+        if self.has_classes or P.shape[2] != K:
+            raise InvalidInputError(
+                f"Intervals are known for {0 if self.has_classes else K} outputs; received "
+                f"predictions of {P.shape[2]}. Pass predictions of the outputs that the model was "
+                "fitted on. For classes use sets."
+            )
         centres = np.stack([local_average(W, P) for W in weights])
         scales = np.stack(
             [
@@ -169,7 +180,7 @@ class Calibration:
             ]
         )
         low, high = np.empty_like(centres[0]), np.empty_like(centres[0])
-        for k in range(len(self.unit)):
+        for k in range(K):
             scores = self._by_part(k)
             low[:, k] = -_end(-centres[..., k], scales[..., k], scores, share)
             high[:, k] = _end(centres[..., k], scales[..., k], scores, share)
@@ -181,6 +192,8 @@ class Calibration:
         weights : for each part, weights (n, M) of its answer; P : (n, M, K) probabilities.
         """
         share = self._share(level)
+        if not self.has_classes:
+            raise InvalidInputError("Sets of classes need a model of classes. Use intervals.")
         smaller = np.zeros((len(P), P.shape[2]))
         for W, (scores, cumulated) in zip(weights, self._by_part(0), strict=True):
             smaller += cumulated[np.searchsorted(scores, 1.0 - local_average(W, P))]
@@ -220,8 +233,8 @@ class Calibration:
                 np.array_equal(np.unique(parts), np.arange(len(answers))),
             ],
             "answers of the gate": [((answers >= 0) & (answers < n_answers)).all()],
-            "positive shares that sum to one": [
-                (self.mass > 0).all(),
+            "shares that are not negative and sum to one": [
+                (self.mass >= 0).all(),
                 np.allclose(self.mass.sum(axis=0), 1.0),
             ],
             "moderate coefficients": [(np.abs(self.coefficients) <= MOST_COEFFICIENT).all()],
@@ -482,12 +495,3 @@ def _end(
         enough = reached >= share * (1 - 1e-12)
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     return high
-
-
-def check_outputs(calibration: Calibration, n_outputs: int) -> None:
-    """Refuse predictions with another number of outputs than the sample had."""
-    if n_outputs != len(calibration.unit):
-        raise InvalidInputError(
-            f"Intervals are known for {len(calibration.unit)} outputs; received predictions of "
-            f"{n_outputs}. Pass predictions of the outputs that the model was fitted on."
-        )
