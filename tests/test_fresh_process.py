@@ -55,7 +55,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = LocalMARegressor(pool, random_state=0).fit(X[:300], y[:300])
     assert len(model.gate_.answer_.gates) > 0  # otherwise nothing here would need the kernel
     model.save(made / "arrays.localma")
-    np.savez(made / "expected.npz", prediction=model.predict(X), low=model.weight_band(X)[0])
+    np.savez(
+        made / "expected.npz",
+        prediction=model.predict(X),
+        low=model.weight_band(X)[0],
+        ends=model.predict_interval(X),
+    )
     for name, array in {"X": X, "y": y}.items():
         np.save(made / f"{name}.npy", array)
     for name, count in {"few.csv": 300, "train.csv": 15_000, "rows.csv": ROWS}.items():
@@ -159,6 +164,8 @@ assert np.isfinite(model.predict(X[:, :2], predictions=X[:, 2:])).all()
 FIRST_CALLS = {
     "predict": LOAD + "check_predictions()",
     "weight_band": LOAD + "np.testing.assert_array_equal(model.weight_band(X)[0], expected['low'])",
+    "predict_interval": LOAD
+    + "np.testing.assert_array_equal(model.predict_interval(X), expected['ends'])",
     "evaluate": LOAD + "from localma.inspection import evaluate\n"
     "entries = evaluate(model, X, y, control=False).entries\n"
     "assert entries[-1].loss.value < entries[0].loss.value",

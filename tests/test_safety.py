@@ -9,10 +9,10 @@ import pytest
 from sklearn.dummy import DummyRegressor
 
 from localma import LocalMARegressor
-from localma.errors import OutsideSampleWarning
-from studies import false_alarms, safety, shifts
+from localma.errors import InvalidInputError, OutsideSampleWarning
+from studies import false_alarms, intervals, safety, shifts
 from studies.findings import NotRunError, Results
-from studies.safety_data import DATA_SETS, data_folder
+from studies.safety_data import DATA_SETS, Part, data_folder
 from studies.scenarios import candidates, scenario_2_truth
 
 FOLDER = data_folder()
@@ -248,3 +248,53 @@ def test_every_warning_of_ours_is_counted_and_no_other(monkeypatch):
     line = "WorseThanConstantWarning: in 1 of 2 clean fits (50.0%): 1 of 2 in n 100, setting "
     line += "modest signal (R2 20 %)."
     assert line in false_alarms.notes(results)
+
+
+class TestIntervals:
+    def part(self, n=8000, weight=None):
+        X = np.arange(n, dtype=float)[:, None]
+        return Part(X, np.zeros((n, 1)), np.zeros(n), weight)
+
+    def test_coverage_width_and_regions_are_weighted_means(self):
+        test = self.part(weight=np.where(np.arange(8000) < 4000, 3.0, 1.0))
+        low = np.where(np.arange(8000) < 2000, 1.0, -1.0)
+        metrics = intervals.measure(test, low, np.full(8000, 2.0))
+        assert metrics["coverage"] == pytest.approx(10 / 16)
+        assert metrics["coverage_rows"] == pytest.approx(0.75)
+        assert metrics["width"] == pytest.approx((6 * 1 + 10 * 3) / 16)
+        assert [metrics[f"region_{k}"] for k in range(1, 5)] == [0.0, 1.0, 1.0, 1.0]
+        assert "region_3" not in intervals.measure(self.part(2000), low[:2000], low[:2000])
+
+    def test_a_replicate_of_ours_covers(self):
+        metrics = intervals.STUDY.replicate({"errors": "step", "n": 200}, 0, ("localma",))
+        assert 0.8 < metrics["localma:coverage"] < 0.97
+
+    def test_the_chosen_data_sets_have_enough_rows(self):
+        assert intervals.CHOSEN == (
+            "shanghai_2020", "shanghai_2020_blind", "beijing", "belgian_claims", "belgian_amounts",
+            "pricing_game",
+        )  # fmt: skip
+
+    def results(self, coverage, worst, width):
+        row = {"coverage": coverage, "coverage_rows": coverage, "region_1": worst, "region_2": 0.9}
+        metrics = {f"localma:{name}": value for name, value in (row | {"width": width}).items()}
+        metrics |= {f"mapie:{name}": value for name, value in (row | {"width": 2.0}).items()}
+        return Results([({"data": "beijing"}, metrics)])
+
+    def test_every_bar_can_be_missed(self):
+        findings = intervals.STUDY.findings[3:]
+
+        def verdicts(*figures):
+            return [finding.verdict(self.results(*figures)) for finding in findings]
+
+        assert verdicts(0.914, 0.87, 2.09) == ["agrees"] * 3
+        assert verdicts(0.884, 0.85, 2.11) == ["does not agree"] * 3
+        assert [finding.verdict(Results([])) for finding in findings] == ["not run yet"] * 3
+        note = intervals.notes(self.results(0.914, 0.87, 2.09))[0]
+        assert note.startswith("beijing: localma 91.4% of the weight")
+        assert note.endswith("width 1.045 x MAPIE")
+
+    def test_mapie_is_named_if_it_is_missing(self, monkeypatch):
+        monkeypatch.setattr(intervals, "find_spec", lambda name: None)
+        with pytest.raises(InvalidInputError, match="requirements-intervals"):
+            intervals.of_mapie("squared_error", self.part(9), self.part(9), 0)

@@ -274,15 +274,9 @@ class _LocalMA(BaseEstimator):
             The averages.
         """
         X = self._check_inputs(X)
-        inputs = self.gate_features_.transform(X)
-        is_array = isinstance(inputs, np.ndarray)
-        if is_array and len(inputs) >= LEAST_WARNED and not self._warned_outside:
-            self._warn_outside(X, inputs)
+        inputs = self._gate_inputs(X)
         if predictions is not None:
-            check_same_index(predictions, X)
-            classes = getattr(self, "classes_", None)
-            P = self._given(predictions, n_rows(X), classes, self._outputs())
-            return self.gate_.average(inputs, P)
+            return self.gate_.average(inputs, self._all_predictions(X, predictions))
         # The gate needs no prediction, so a candidate need not run on rows with a zero weight.
         W = self.gate_.predict_weights(inputs)
         return local_average(W, self._run_candidates(X, only=None if W.all() else W != 0))
@@ -384,7 +378,7 @@ class _LocalMA(BaseEstimator):
         return P
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose the container of `predict_weights`.
+        """Choose the container of `predict_weights` and of sets of classes.
 
         Parameters
         ----------
@@ -752,12 +746,28 @@ class _LocalMA(BaseEstimator):
         )
         return P
 
+    def _all_predictions(self, X: Table, predictions: Predictions | None) -> Array:
+        """Predictions that a user passed, or those of the pool: (n, M) or (n, M, K)."""
+        if predictions is None:
+            return self._run_candidates(X)
+        check_same_index(predictions, X)
+        classes = getattr(self, "classes_", None)
+        return self._given(predictions, n_rows(X), classes, self._outputs())
+
     def _outputs(self) -> OutputNames:
         """The order of several outputs at the fit."""
         return OutputNames(self.output_names_, "the fit")
 
+    def _gate_inputs(self, X: Table) -> Inputs:
+        """Inputs of the gate. Warn, once after each fit, if most rows are outside the sample."""
+        inputs = self.gate_features_.transform(X)
+        is_array = isinstance(inputs, np.ndarray)
+        if is_array and len(inputs) >= LEAST_WARNED and not self._warned_outside:
+            self._warn_outside(X, inputs)
+        return inputs
+
     def _warn_outside(self, X: Table, inputs: Array) -> None:
-        """Warn, once after each fit, if most rows lie outside the labelled sample."""
+        """Warn if most rows lie outside the labelled sample."""
         rows = evenly_spaced(np.arange(len(inputs)), MOST_WARNED)
         outside = self.gate_.outside(inputs[rows])
         if outside is None or outside.share <= 0.5:
@@ -776,11 +786,13 @@ class _LocalMA(BaseEstimator):
             )
         return evidence
 
-    def _in_container(self, values: Array, X: Table) -> Any:
-        """Values (n, M) in the container that `set_output` chose, columns named by candidate."""
+    def _in_container(
+        self, values: Array | RowMask, X: Table, names: Sequence[str] | None = None
+    ) -> Any:
+        """Columns in the container that `set_output` chose, by default named by candidate."""
         config = getattr(self, "_sklearn_output_config", {})
         container = config.get("transform", get_config()["transform_output"])
-        return named_columns(values, self.candidate_names_, container, like=X)
+        return named_columns(values, names or self.candidate_names_, container, like=X)
 
 
 class LocalMARegressor(RegressorMixin, _LocalMA):
@@ -852,6 +864,47 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
     """
 
     _task: ClassVar[Task] = "regression"
+
+    def predict_interval(
+        self, X: Table, level: float = 0.9, predictions: Predictions | None = None
+    ) -> tuple[Array, Array]:
+        """Interval of the target of each row, from the errors of held-out rows.
+
+        Only with gate="auto". About `level` of new rows have their target in its interval, if they
+        are like the labelled rows. If the model was fitted with `groups`, this holds for a row of
+        a new group. The width follows the candidates' disagreement and the errors of similar rows.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs.
+        level : float
+            Share of the targets to cover, between 0 and 1.
+        predictions : array, dict or frame, optional
+            Predictions of the candidates for X, as in `fit`, if they need not run here.
+
+        Returns
+        -------
+        low : array of shape (n,), or (n, K) with several outputs
+            Lower ends, at most the prediction, and within the targets that the loss allows.
+        high : array of the same shape
+            Upper ends, at least the prediction.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X, noise = rng.uniform(-2, 2, (300, 1)), rng.normal(size=300)
+        >>> candidates = {"left": lambda X: -X[:, 0], "right": lambda X: X[:, 0]}
+        >>> model = LocalMARegressor(candidates, random_state=0)
+        >>> model = model.fit(X, np.abs(X[:, 0]) + 0.1 * noise)
+        >>> low, high = model.predict_interval([[-1.0], [1.0]], level=0.9)
+        >>> bool(((low < 1) & (high > 1) & (high - low < 1)).all())
+        True
+        """
+        X = self._check_inputs(X)
+        evidence, inputs = self._evidence(), self._gate_inputs(X)
+        return evidence.predict_interval(inputs, self._all_predictions(X, predictions), level)
 
     def score(
         self,
@@ -989,6 +1042,49 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         """
         probabilities = np.clip(super().predict(X, predictions), 0.0, None)
         return probabilities / probabilities.sum(axis=1, keepdims=True)
+
+    def predict_set(
+        self, X: Table, level: float = 0.9, predictions: Predictions | None = None
+    ) -> Any:
+        """Set of classes of each row, from the probabilities of held-out rows.
+
+        Only with gate="auto". About `level` of new rows have their class in its set, if they are
+        like the labelled rows. If the model was fitted with `groups`, this holds for a row of a new
+        group. A set has the most probable class, and more classes where the model is unsure.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs.
+        level : float
+            Share of the rows to cover, between 0 and 1.
+        predictions : array, dict or frame, optional
+            Predictions of the candidates for X, as in `fit`, if they need not run here.
+
+        Returns
+        -------
+        array of bool of shape (n, K)
+            Whether each class is in the set, in the order of `classes_`. With
+            ``set_output(transform="pandas")`` or "polars" it is a data frame, and its columns are
+            named after the classes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from localma import as_candidate
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-3, 3, (400, 1))
+        >>> chance = lambda X: 1 / (1 + np.exp(-3 * np.asarray(X)[:, 0]))
+        >>> y = np.where(rng.uniform(size=400) < chance(X), "yes", "no")
+        >>> model = LocalMAClassifier([as_candidate(chance, classes=["no", "yes"])], random_state=0)
+        >>> sets = model.fit(X, y).predict_set([[-2.0], [0.0], [2.0]], level=0.9)
+        >>> [model.classes_[row].tolist() for row in sets]
+        [['no'], ['no', 'yes'], ['yes']]
+        """
+        X = self._check_inputs(X)
+        evidence, inputs = self._evidence(), self._gate_inputs(X)
+        sets = evidence.predict_set(inputs, self._all_predictions(X, predictions), level)
+        return self._in_container(sets, X, [str(label) for label in self.classes_.tolist()])
 
     def predict(self, X: Table, predictions: Predictions | None = None) -> Labels:  # type: ignore[override]
         """Most probable class of each row.

@@ -125,6 +125,10 @@ def check_predictions(model: Any, artefact: Artefact) -> tuple[str, str]:
     try:
         W = np.asarray(model.predict_weights(artefact.X))
         values = np.asarray(predict(artefact.X, artefact.predictions))
+        ends = np.zeros(1)
+        if model.gate_.evidence is not None:
+            method = getattr(model, "predict_set", getattr(model, "predict_interval", None))
+            ends = np.asarray(method(artefact.X, 0.8, artefact.predictions), dtype=float)
     except (LocalMAError, ValueError) as error:
         if any(isinstance(link, MemoryError) for link in chain(error)):
             return "memory", traceback.format_exc()[-3000:]
@@ -133,6 +137,8 @@ def check_predictions(model: Any, artefact: Artefact) -> tuple[str, str]:
         return "bad weights", str(W.tolist())[:2000]
     if not np.isfinite(values).all():
         return "bad predictions", str(values.tolist())[:2000]
+    if not np.isfinite(ends).all():
+        return "bad intervals", str(ends.tolist())[:2000]
     return "predicted", ""
 
 

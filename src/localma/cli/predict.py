@@ -55,6 +55,14 @@ def predict(
             "to leave the prediction empty.",
         ),
     ] = "error",
+    interval: Annotated[
+        float | None,
+        option(
+            "LEVEL",
+            "Add intervals that cover this share of the targets, such as 0.9: columns low and "
+            "high. For classes, add the column set. All candidates are needed in every row.",
+        ),
+    ] = None,
     raw_cells: Annotated[
         bool,
         Option(
@@ -70,7 +78,8 @@ def predict(
     """Predict new rows, and show which candidates were trusted.
 
     Writes the prediction, the weight of each candidate, the support (how similar the row is to
-    the labelled sample) and the candidates that were asked.
+    the labelled sample) and the candidates that were asked. With --interval it also writes the
+    ends of an interval, or a set of classes.
 
     Example: localma predict rent.localma new.csv --out scored.csv
     """
@@ -80,6 +89,7 @@ def predict(
     if as_json and out == STANDARD:
         raise WrongCallError("--json and --out - both write to standard output; leave one out.")
     fitted = tables.open_model(model, trust=trust)
+    _check_interval(fitted, interval)
     reader = open_table(table, text.options())
     copied_names = tables.split_names("--keep", keep, reader.names)
     for name in copied_names:
@@ -94,7 +104,7 @@ def predict(
             with terminal.naming_rows(
                 reader, range(totals.rows, totals.rows + X.num_rows), ", add --missing nan"
             ):
-                scores = list(_scores(fitted, X, totals, missing == "nan"))
+                scores = list(_scores(fitted, X, totals, missing == "nan", interval))
             write(_join(copied, scores))
             totals.rows += X.num_rows
             advance(X.num_rows)
@@ -124,17 +134,51 @@ class Totals:
         return len({row for rows in self.failed.values() for row in rows})
 
 
-def _scores(model: Model, X: pa.Table, totals: Totals, skip_failed: bool) -> Iterator[NamedColumn]:
+@dataclass(frozen=True)
+class Predicted:
+    """Predictions of some rows.
+
+    Attributes
+    ----------
+    outputs : probabilities (n, K) of classes, or values (n,) or (n, K)
+    low, high : ends of intervals, of the shape of the values; None without intervals
+    chosen : (n, K) classes of each set; None without sets
+    """
+
+    outputs: Array
+    low: Array | None = None
+    high: Array | None = None
+    chosen: RowMask | None = None
+
+
+def _check_interval(model: Model, level: float | None) -> None:
+    """Refuse a level that is not between 0 and 1, and models without held-out errors."""
+    if level is None:
+        return
+    if not 0.0 < level < 1.0:
+        raise WrongCallError(
+            f"--interval must be between 0 and 1; received {level:g}. Use 0.9 for 90 %."
+        )
+    if model.gate_.evidence is None:
+        raise WrongCallError(
+            "--interval needs errors of held-out rows, which this model does not have. Fit it "
+            "again with --gate auto."
+        )
+
+
+def _scores(
+    model: Model, X: pa.Table, totals: Totals, skip_failed: bool, level: float | None
+) -> Iterator[NamedColumn]:
     """Compute the columns to write for a part of the table, and update the totals."""
     names = model.candidate_names_
     weights, support = np.empty((0, len(names))), np.empty(0)
     if X.num_rows:
         weights, support = model.predict_weights(X, return_support=True)
     failed = np.zeros(X.num_rows, dtype=bool)
-    outputs = _available_outputs(model, X, totals, failed if skip_failed else None)
+    predicted = _available_outputs(model, X, totals, failed if skip_failed else None, level)
     totals.unfamiliar += tables.count_unfamiliar(model, X)
     totals.unlike += tables.count_unlike(support)
-    for name, column in _prediction_columns(model, outputs):
+    for name, column in _prediction_columns(model, predicted):
         yield name, _with_gaps(column, failed)
     for m, name in enumerate(names):
         yield f"weight_{name}", weights[:, m]
@@ -144,18 +188,20 @@ def _scores(model: Model, X: pa.Table, totals: Totals, skip_failed: bool) -> Ite
     yield "asked", np.array(trusted, dtype=object)
 
 
-def _available_outputs(model: Model, X: pa.Table, totals: Totals, failed: RowMask | None) -> Array:
+def _available_outputs(
+    model: Model, X: pa.Table, totals: Totals, failed: RowMask | None, level: float | None
+) -> Predicted:
     """Predict the rows for which every candidate that is needed has a prediction.
 
     Each time a candidate fails, its rows are marked in `failed` and the remaining rows are
     predicted again. If `failed` is None, the error is raised.
     """
     if failed is None:
-        return _outputs(model, X)
+        return _outputs(model, X, level)
     while True:
         remaining: Rows = np.flatnonzero(~failed)
         try:
-            return _outputs(model, take_rows(X, remaining) if failed.any() else X)
+            return _outputs(model, take_rows(X, remaining) if failed.any() else X, level)
         except CandidateError as error:
             if not error.rows:
                 raise
@@ -166,23 +212,43 @@ def _available_outputs(model: Model, X: pa.Table, totals: Totals, failed: RowMas
             rows.sort()
 
 
-def _outputs(model: Model, X: pa.Table) -> Array:
-    """Predict the probabilities (n, K) of a classifier, or the values (n,) or (n, K)."""
+def _outputs(model: Model, X: pa.Table, level: float | None) -> Predicted:
+    """Predict the probabilities of a classifier, or the values, with intervals or sets."""
+    P = None
+    if level is not None and X.num_rows:
+        P = model.candidate_predictions(X)
     if isinstance(model, LocalMAClassifier):
-        return model.predict_proba(X) if X.num_rows else np.empty((0, len(model.classes_)))
-    return model.predict(X) if X.num_rows else np.empty(0)
+        nothing = np.empty((0, len(model.classes_)))
+        outputs = model.predict_proba(X, P) if X.num_rows else nothing
+        if level is None:
+            return Predicted(outputs)
+        chosen = model.predict_set(X, level, P) if X.num_rows else nothing.astype(bool)
+        return Predicted(outputs, chosen=chosen)
+    outputs = model.predict(X, P) if X.num_rows else np.empty(0)
+    if level is None:
+        return Predicted(outputs)
+    ends = model.predict_interval(X, level, P) if X.num_rows else (outputs, outputs)
+    return Predicted(outputs, *ends)
 
 
-def _prediction_columns(model: Model, outputs: Array) -> Iterator[tuple[str, AnyArray]]:
+def _prediction_columns(model: Model, predicted: Predicted) -> Iterator[tuple[str, AnyArray]]:
+    outputs = predicted.outputs
     if isinstance(model, LocalMAClassifier):
         yield "prediction", model.classes_[outputs.argmax(axis=1)]
+        if predicted.chosen is not None:
+            labels = np.array([str(label) for label in model.classes_.tolist()], dtype=object)
+            sets = [";".join(labels[row]) for row in predicted.chosen]
+            yield "set", np.array(sets, dtype=object)
         for k, label in enumerate(model.classes_.tolist()):
             yield f"p_{label}", outputs[:, k]
-    elif outputs.ndim == 1:
-        yield "prediction", outputs
-    else:
-        for k, column in enumerate(outputs.T):
-            yield f"prediction_{k}", column
+        return
+    columns = {"prediction": outputs, "low": predicted.low, "high": predicted.high}
+    for k in range(1 if outputs.ndim == 1 else outputs.shape[1]):
+        for name, values in columns.items():
+            if values is not None and outputs.ndim == 1:
+                yield name, values
+            elif values is not None:
+                yield f"{name}_{k}", values[:, k]
 
 
 def _with_gaps(column: AnyArray, failed: RowMask) -> AnyArray | pa.Array:

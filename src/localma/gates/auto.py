@@ -18,7 +18,7 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from localma._types import AnyArray, Array, Integers, RandomState
+from localma._types import AnyArray, Array, Integers, RandomState, RowMask
 from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row, verdict
@@ -44,11 +44,13 @@ from localma.gates.constant import WEIGHT_FLOOR, find_global_weights
 from localma.gates.fused.chunks import ORDERED_ROWS, ordered_by_content
 from localma.gates.fused.engine import evaluate
 from localma.gates.fused.policy import Budget, budget, judging_folds
+from localma.gates.intervals import Calibration, HeldRows
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
 from localma.gates.mlp import MLPGate
 from localma.gates.path import make_path
 from localma.gates.points import HeldOut, MixedGates, Point
 from localma.gates.support import Fading, Outside, Support
+from localma.tables.frames import take_rows
 
 NETWORK_STRENGTHS = (1.0, 0.3, 0.1, 0.03)
 LINEAR_STRENGTHS = (10.0, 3.0, 1.0, 0.3)
@@ -211,6 +213,7 @@ class ShrunkGate(Gate):
         self.support_ = None
         if self.guard and data.n_inputs > 0:
             self.support_ = Support.of(data.table, data.sample_weight > 0)
+        self.calibration_ = self._calibrate(held_out, useful_folds)
         return self
 
     def judging_folds(self, n_rows: int, n_groups: int | None = None) -> int | None:
@@ -387,6 +390,55 @@ class ShrunkGate(Gate):
         reach = self.band_.reach(folds, level)
         return np.clip(centre - reach, 0.0, 1.0), np.clip(centre + reach, 0.0, 1.0)
 
+    def predict_interval(self, X: Inputs, P: Array, level: float = 0.9) -> tuple[Array, Array]:
+        """Return an interval of the target of each row and output.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array (n, p), or whatever the base takes as inputs.
+        P : (n, M) or (n, M, K) array
+            Predictions of the candidates.
+        level : float
+            Share of new rows whose target lies in its interval, between 0 and 1.
+
+        Returns
+        -------
+        low : (n,) or (n, K) array
+            Lower ends, at most the prediction.
+        high : (n,) or (n, K) array
+            Upper ends, at least the prediction.
+        """
+        check_is_fitted(self)
+        values = np.asarray(P, dtype=np.float64).reshape(*P.shape[:2], -1)
+        table = np.asarray(X) if self.n_features_in_ else None
+        ends = self.calibration_.interval(self._weights_by_part(X), values, table, level)
+        low, high = (end.reshape(len(P), *P.shape[2:]) for end in ends)
+        prediction = self.average(X, P)
+        return np.minimum(low, prediction), np.maximum(high, prediction)
+
+    def predict_set(self, X: Inputs, P: Array, level: float = 0.9) -> RowMask:
+        """Return a set of classes for each row, with the most probable one.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array (n, p), or whatever the base takes as inputs.
+        P : (n, M, K) array
+            The candidates' probabilities of the classes.
+        level : float
+            Share of new rows whose class is in its set, between 0 and 1.
+
+        Returns
+        -------
+        (n, K) array of bool
+            Whether each class is in the set.
+        """
+        check_is_fitted(self)
+        chosen = self.calibration_.classes(self._weights_by_part(X), P, level)
+        chosen[np.arange(len(P)), self.average(X, P).argmax(axis=1)] = True
+        return chosen
+
     @property
     def has_band(self) -> bool:
         """Whether enough folds judged for a band of the weights."""
@@ -442,6 +494,7 @@ class ShrunkGate(Gate):
             state |= {f"support.{name}": array for name, array in vars(self.support_).items()}
         if self.band_ is not None:
             state |= {f"band.{name}": np.asarray(part) for name, part in vars(self.band_).items()}
+        state |= {f"errors.{name}": array for name, array in self.calibration_.arrays().items()}
         return state
 
     def restore(self, arrays: dict[str, AnyArray]) -> Self:
@@ -488,6 +541,12 @@ class ShrunkGate(Gate):
         self.answer_, *self.fold_answers_ = mixtures
         self.support_ = self._restored_support(arrays_below(arrays, "support."))
         self.band_ = self._restored_band(arrays_below(arrays, "band."), M)
+        self.calibration_ = Calibration.restore(
+            arrays_below(arrays, "errors."),
+            n_candidates=M,
+            n_inputs=self.n_features_in_,
+            n_answers=len(mixtures),
+        )
         return self
 
     def _restored_support(self, sides: Arrays) -> Support | None:
@@ -514,6 +573,25 @@ class ShrunkGate(Gate):
                 f"{owner} must have a floor of at least 0, and a positive factor."
             )
         return band
+
+    def _calibrate(self, held_out: HeldOut, folds: Sequence[Fold]) -> Calibration:
+        """Errors of the rows that each fold held out; the halves of a single fold are apart."""
+        data, parts = held_out.data, []
+        for f, (train, _) in enumerate(folds):
+            # The first folds of a time series learn from few rows: only their errors are used.
+            answer = f + 1 if 2 * len(train) >= data.n_rows else 0
+            for block in [f] if len(folds) > 1 else [0, 1]:
+                rows = held_out.rows[held_out.blocks == block]
+                weights = self._evaluate(self.fold_answers_[f], take_rows(data.X, rows))
+                parts.append(HeldRows(answer, rows, weights))
+        return Calibration.of(data, parts)
+
+    def _weights_by_part(self, X: Inputs) -> list[Array]:
+        """For each part of the calibration, the weights of the answer that predicts new rows."""
+        answers = self.calibration_.answers.tolist()
+        mixtures = [self.answer_, *self.fold_answers_]
+        weights = {k: self._evaluate(mixtures[k], X) for k in set(answers)}
+        return [weights[k] for k in answers]
 
     def _evaluate(self, mixed: MixedGates, X: Inputs, P: Array | None = None) -> Array:
         """Weights of a mixture, faded, or the predictions averaged with them."""

@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from localma._types import AnyArray, Array, Float64, RandomState, Rows
+from localma._types import AnyArray, Array, Float64, RandomState, RowMask, Rows
 from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError, unknown_name
 from localma.evidence import LocalityGain
@@ -159,6 +159,12 @@ class Evidence(Protocol):
 
     def weight_band(self, X: Inputs, level: float = 0.9) -> tuple[Array, Array]:
         """Band of the weights of each row: (n, p) -> two arrays (n, M)."""
+
+    def predict_interval(self, X: Inputs, P: Array, level: float = 0.9) -> tuple[Array, Array]:
+        """Ends of an interval of each target: (n, p), (n, M, ...) -> two arrays (n, ...)."""
+
+    def predict_set(self, X: Inputs, P: Array, level: float = 0.9) -> RowMask:
+        """Classes of each row: (n, p), (n, M, K) -> (n, K)."""
 
 
 class Gate(BaseEstimator, ABC):
