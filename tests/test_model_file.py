@@ -602,7 +602,12 @@ class TestChecksum:
 
 
 def evidence(**fields):
-    known = {"cautions": [], "constant_prediction": None, "sample_losses": None}
+    known = {
+        "cautions": [],
+        "dependence": None,
+        "constant_prediction": None,
+        "sample_losses": None,
+    }
     return {"evidence": known | fields}
 
 
@@ -688,6 +693,17 @@ class TestHostileFiles:
             (evidence(constant_prediction=[1.0, 2.0]), "constant prediction is 1 numbers"),
             (evidence(constant_prediction=["1"]), "constant prediction is 1 numbers"),
             ({"evidence": {"cautions": []}}, "evidence must have fields"),
+            (evidence(dependence={"kind": "order"}), "dependence of rows must have fields"),
+            (
+                evidence(dependence={"kind": "no", "correlation": 0.5, "reach": 3, "column": None}),
+                "unknown dependence of rows: 'no'",
+            ),
+            (
+                evidence(
+                    dependence={"kind": "order", "correlation": 0.5, "reach": -3, "column": None}
+                ),
+                "unknown dependence of rows: 'order', -3 rows",
+            ),
             ({"loss": {"name": "x" * 10**7, "parameters": {}, "own": False}}, "cannot be made"),
             ({"estimator": "\x1b[2J"}, r"Unknown estimator '\\x1b\[2J'"),
         ],
