@@ -69,7 +69,7 @@ def _one(X: Array) -> Array:
 
 
 def _wave(X: Array) -> Array:
-    """Candidates that change places: d(x) has many zeros, where no row shows the weight."""
+    """Candidates that change places: rows near the many zeros of d(x) do not show the weight."""
     return np.sqrt(2) * np.sin(4 * X[:, 0] + 3 * X[:, -1] + 1)
 
 
@@ -128,7 +128,7 @@ def run(keys: Mapping[str, Any], seed: np.random.SeedSequence, methods: Sequence
     X_new, _, _ = truth.draw(N_NEW, rng)
     optimal = truth.weight(X_new)
     random_state = int(seed.generate_state(2)[1]) // 2
-    # By default one fold judges so large a sample, and then there is no band.
+    # By default one fold judges so large a sample, and a band needs three.
     model = LocalMARegressor(cv=5 if keys["n"] == LARGE else None, random_state=random_state)
     model.fit(X, y, predictions=P)
     metrics = {}

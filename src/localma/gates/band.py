@@ -3,8 +3,8 @@
 The band is ``w(x) ± t sqrt(e(x))``, with Student's quantile t and an estimate e(x) of the mean
 squared error of a weight. Three parts add to e(x): the variance between folds, the spread of the
 path around its average, and the distance to the best network as far as held-out losses confirm it.
-The last two are means over rows, and so is half of the variance: shrinkage hides where errors are
-large. The study "bands" measures the coverage.
+The last two are means over rows, and so is half of the variance: shrinkage hides which rows have
+large errors. The study "bands" measures the coverage.
 """
 
 from __future__ import annotations
