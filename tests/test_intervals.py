@@ -312,6 +312,12 @@ class TestInterval:
         with pytest.raises(InvalidInputError, match="Intervals are known for 1 outputs"):
             model.gate_.predict_interval(np.zeros((1, 2)), np.zeros((1, 2, 3)))
 
+    def test_rows_are_predicted_in_slices(self, model, monkeypatch):
+        X, P, _ = local_truth(50, 1)
+        whole = model.predict_interval(X, predictions=P)
+        monkeypatch.setattr("localma.gates.labelled.SLICE_NUMBERS", 500)
+        np.testing.assert_allclose(model.predict_interval(X, predictions=P), whole, rtol=1e-12)
+
     def test_numbers_have_no_sets_and_classes_no_intervals(self, model, classifier):
         X, P = np.zeros((1, 2)), np.full((1, 2, 3), 1 / 3)
         with pytest.raises(InvalidInputError, match="Use intervals"):

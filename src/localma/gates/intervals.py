@@ -20,7 +20,7 @@ from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import effective_number
 from localma.folds import evenly_spaced
 from localma.gates.base import Arrays, Saved, read_state
-from localma.gates.labelled import Labelled
+from localma.gates.labelled import Labelled, row_slices
 
 MOST_SCORES = 1_000
 """Scores that are stored for each fold. Of more scores, as many quantiles are stored."""
@@ -172,6 +172,15 @@ class Calibration:
                 f"predictions of {P.shape[2]}. Pass predictions of the outputs that the model was "
                 "fitted on. For classes use sets."
             )
+        ends = np.empty((2, len(P), K))
+        for rows in row_slices(len(P), None, self.coefficients.size):
+            some = None if X is None else X[rows]
+            ends[:, rows] = self._ends([W[rows] for W in weights], P[rows], some, share)
+        low, high = np.clip(ends, *self.limits)
+        return low, high
+
+    def _ends(self, weights: Sequence[Array], P: Array, X: Array | None, share: float) -> Array:
+        """Lower and upper ends of some rows: (2, n, K)."""
         centres = np.stack([local_average(W, P) for W in weights])
         scales = np.stack(
             [
@@ -179,12 +188,12 @@ class Calibration:
                 for W, coefficients in zip(weights, self.coefficients, strict=True)
             ]
         )
-        low, high = np.empty_like(centres[0]), np.empty_like(centres[0])
-        for k in range(K):
+        ends = np.empty((2, len(P), len(self.unit)))
+        for k in range(len(self.unit)):
             scores = self._by_part(k)
-            low[:, k] = -_end(-centres[..., k], scales[..., k], scores, share)
-            high[:, k] = _end(centres[..., k], scales[..., k], scores, share)
-        return np.clip(low, *self.limits), np.clip(high, *self.limits)
+            ends[0, :, k] = -_end(-centres[..., k], scales[..., k], scores, share)
+            ends[1, :, k] = _end(centres[..., k], scales[..., k], scores, share)
+        return ends
 
     def classes(self, weights: Sequence[Array], P: Array, level: float) -> RowMask:
         """Classes whose scores are not among the largest: (n, K).
