@@ -271,11 +271,18 @@ class TestVerdict:
 
 class TestGuard:
     def test_far_away_is_global(self, local):
-        far = np.array([[50.0, 0.0], [0.0, -50.0], [1e6, 1e6]])
+        far = np.array([[50.0, 0.0], [-50.0, -50.0], [1e6, 1e6]])
         np.testing.assert_allclose(
             local.predict_weights(far), np.tile(local.global_weights_, (3, 1)), atol=1e-12
         )
         assert local.support(far).tolist() == [0.0, 0.0, 0.0]
+
+    def test_an_input_that_the_gate_hardly_uses_may_drift(self, local):
+        X, _, _ = local_truth()
+        drifted = X + np.array([0.0, 20.0])
+        assert local.support(drifted).mean() > 0.95
+        change = np.abs(local.predict_weights(drifted) - local.predict_weights(X))
+        assert change.mean() < 0.1
 
     def test_inside_is_untouched(self, local):
         X, _, _ = local_truth()
@@ -594,7 +601,7 @@ def test_the_guard_measures_small_integers_rightly(dtype):
     X = np.random.default_rng(0).integers(0, 2 if dtype is bool else 120, size=(300, 2))
     X = X.astype(dtype)
     found, expected = Support.of(X), Support.of(X.astype(float))
-    np.testing.assert_array_equal(found.high, expected.high)
+    np.testing.assert_array_equal(found.measured.high, expected.measured.high)
     np.testing.assert_array_equal(found(X.astype(float)), np.ones(300))
 
 
