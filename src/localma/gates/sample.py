@@ -213,7 +213,8 @@ def measure(X: Table, row_mask: RowMask, weights: WeightFunction | None = None) 
     gap_at, gaps = _gaps(np.hstack([t, z]), np.r_[use, np.ones(z.shape[1])])
     return Measured(
         centre, scale, lowest[0], highest[0], low_reach, high_reach, use, origin, weight,
-        directions, z.min(axis=0), z.max(axis=0), least_reach, most_reach, landmarks, spacing, gaps, gap_at,
+        directions, z.min(axis=0), z.max(axis=0), least_reach, most_reach, landmarks, spacing,
+        gaps, gap_at,
     )  # fmt: skip
 
 
