@@ -1,10 +1,10 @@
 """Shifted inputs: train on part of the range and test outside it, with auto and global weights.
 
 Far from the labelled sample it is unknown which candidate to trust. Local weights must fade there.
-In the first shifts the mean paired difference of auto to global may be at most 2 % of the risk (mean
-squared error against the truth), in joint shifts 20 %. Other cells test on rows like those of the
-sample: there the guard may cost at most 1 % of the risk, with the noise of the target. The guard was
-chosen on other seeds and on other parameters of these shifts.
+In the first shifts the mean paired difference of auto to global may be at most 2 % of the risk
+(mean squared error against the truth), in joint shifts 20 %. Other cells test on rows like those
+of the sample: there the guard may cost at most 1 % of the risk, with the noise of the target. The
+guard was chosen on other seeds and on other parameters of these shifts.
 """
 
 from __future__ import annotations
@@ -368,7 +368,8 @@ JOINT: dict[str, Shift] = {
         ),
         _joint(
             "mean moves by 4", _changed(lambda X, rng: X),
-            _changed(lambda X, rng: X + _MOVES * 4 / 11), _of_first, lambda X: np.full(len(X), 2), must_be_safe=False,
+            _changed(lambda X, rng: X + _MOVES * 4 / 11), _of_first,
+            lambda X: np.full(len(X), 2), must_be_safe=False,
         ),
         _joint(
             "new pattern of bits", _bits(False), _bits(True),
