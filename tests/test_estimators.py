@@ -859,11 +859,16 @@ class TestRowsOutsideTheSample:
         rng = np.random.default_rng(0)
         return np.column_stack([rng.uniform(-2, 2, n), rng.choice(years, n)])
 
+    @staticmethod
+    def target(x, year):
+        """From 2018 on the other candidate is right, so that the gate uses the year."""
+        return np.where(year > 2017, x, -x)
+
     @pytest.fixture
     def drifted(self):
         X = self.table(np.arange(2015.0, 2021.0), n=150)
         model = LocalMARegressor({"left": left, "right": right}, random_state=0)
-        return model.fit(X, np.abs(X[:, 0])), self.table([2024.0])
+        return model.fit(X, self.target(*X.T)), self.table([2024.0])
 
     def test_once_per_fit(self, drifted):
         model, X = drifted
@@ -917,7 +922,7 @@ class TestRowsOutsideTheSample:
             "other": Column("other"),
         }
         model = LocalMARegressor(pool, gate_features=spec, random_state=0)
-        model.fit(old, np.abs(old["x"]))
+        model.fit(old, self.target(old["x"], old["year"]))
         new = pandas.DataFrame(X, columns=["x", "year"]).assign(guess=0.0, other=1.0)
         with pytest.warns(OutsideSampleWarning, match="'year'"):
             model.predict(new[old.columns])
@@ -927,7 +932,7 @@ class TestRowsOutsideTheSample:
         old = self.table(np.arange(2015.0, 2021.0), n=150)
         model = LocalMARegressor(
             {"left": left, "right": right}, gate_features=lambda X: X[:, ::-1], random_state=0
-        ).fit(old, np.abs(old[:, 0]))
+        ).fit(old, self.target(*old.T))
         with pytest.warns(OutsideSampleWarning, match="'input 0'"):
             model.predict(X)
 

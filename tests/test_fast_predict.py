@@ -42,8 +42,10 @@ def near_and_far(X):
 
 def one_by_one(gate, mixed, X):
     """The weights of each gate by itself, averaged and faded in NumPy."""
-    weights, fading = mixed.predict_weights(X), gate._fading()
-    return weights if fading is None else fading(weights, X)
+    fading = gate._fading()
+    if fading is None:
+        return mixed.predict_weights(X)
+    return fading(mixed.predict_weights(fading.support.clip(X)), X)
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +209,12 @@ class TestKernel:
         )
         fading = None
         if p and data.draw(st.booleans(), label="guard"):
-            fading = Fading(Support.of(rng.normal(size=(50, p))), np.eye(M)[0], 0.01)
+            rounded = np.round(rng.normal(size=(60, p)), data.draw(st.integers(0, 9)))
+            fading = Fading(Support.of(rounded), np.eye(M)[0], 0.01)
+            clipped = fading.support.clip(X)
+            expected = constant + sum(
+                (part.share * plain_weights(part, clipped) for part in parts), np.zeros((n, M))
+            )
             expected = fading(expected, X)
         stack = Stack.of(constant, parts)
         received = evaluate(stack, X, fading)

@@ -757,9 +757,30 @@ class TestHostileFiles:
         rewrite(path, change_arrays=move)
         X = np.array([[0.5, 1.0, 2.0]])
         np.testing.assert_allclose(localma.load(path).predict_weights(X), [[0.0, 1.0]], atol=1e-6)
-        tails = {f"gate.support.{side}_tail": np.array([0.0]) for side in ("low", "high")}
-        rewrite(path, change_arrays=lambda arrays: arrays.update(tails))
-        self.refuse(path, "positive tails")
+        reaches = {f"gate.support.{side}_reach": np.array([0.0]) for side in ("low", "high")}
+        rewrite(path, change_arrays=lambda arrays: arrays.update(reaches))
+        self.refuse(path, "positive lengths")
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("scale", [-1.0]),
+            ("use", [0.0]),
+            ("low", [1e9]),
+            ("landmarks", np.zeros((60, 2))),
+            ("spacing", [1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0]),
+            ("directions", np.zeros((2, 1))),
+            ("gaps", np.zeros((1, 3))),
+        ],
+    )
+    def test_a_support_that_cannot_be_used_is_refused(self, saved, tmp_path, name, value):
+        path = tmp_path / "model.localma"
+        path.write_bytes(saved.read_bytes())
+        changed = {f"gate.support.{name}": np.asarray(value, dtype=float)}
+        if name == "gaps":
+            changed = {"gate.support.gaps": np.ones((1, 3)), "gate.support.gap_at": np.array([9])}
+        rewrite(path, change_arrays=lambda arrays: arrays.update(changed))
+        self.refuse(path, "The support of ShrunkGate")
 
     @pytest.mark.parametrize("bound", [None, 1e-300, 1e300])
     def test_networks_that_overflow_give_weights_on_the_simplex(self, path, bound):

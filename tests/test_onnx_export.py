@@ -73,7 +73,7 @@ def test_the_path_of_the_test_is_local_and_guarded(tmp_path):
     X, P, y = problem(200, 2, 3, 1, 0)
     gate = ShrunkGate(cv=2, random_state=0).fit(Labelled.of(X, P, y, loss=SQUARED))
     assert gate.answer_.gates
-    edge = np.linspace(X.min() - 3, X.max() + 3, 400)[:, None] * np.ones((1, 2))
+    edge = np.linspace(X.min() - 9, X.max() + 9, 400)[:, None] * np.ones((1, 2))
     support = gate.support(edge)
     assert ((support > 0.05) & (support < 0.95)).any()
     export_onnx(gate, tmp_path / "gate.onnx", include_combination=False)

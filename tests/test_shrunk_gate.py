@@ -274,11 +274,18 @@ class TestVerdict:
 
 class TestGuard:
     def test_far_away_is_global(self, local):
-        far = np.array([[50.0, 0.0], [0.0, -50.0], [1e6, 1e6]])
+        far = np.array([[50.0, 0.0], [-50.0, -50.0], [1e6, 1e6]])
         np.testing.assert_allclose(
             local.predict_weights(far), np.tile(local.global_weights_, (3, 1)), atol=1e-12
         )
         assert local.support(far).tolist() == [0.0, 0.0, 0.0]
+
+    def test_an_input_that_the_gate_hardly_uses_may_drift(self, local):
+        X, _, _ = local_truth()
+        drifted = X + np.array([0.0, 20.0])
+        assert local.support(drifted).mean() > 0.95
+        change = np.abs(local.predict_weights(drifted) - local.predict_weights(X))
+        assert change.mean() < 0.1
 
     def test_inside_is_untouched(self, local):
         X, _, _ = local_truth()
@@ -561,7 +568,7 @@ def test_the_guard_measures_small_integers_rightly(dtype):
     X = np.random.default_rng(0).integers(0, 2 if dtype is bool else 120, size=(300, 2))
     X = X.astype(dtype)
     found, expected = Support.of(X), Support.of(X.astype(float))
-    np.testing.assert_array_equal(found.high, expected.high)
+    np.testing.assert_array_equal(found.measured.high, expected.measured.high)
     np.testing.assert_array_equal(found(X.astype(float)), np.ones(300))
 
 
@@ -573,3 +580,43 @@ def test_the_folds_of_the_estimator_are_asked_for_whoever_makes_the_gate():
     model.fit(x, np.abs(x[:, 0]), predictions=np.column_stack([-x[:, 0], x[:, 0]]))
     assert len(model.gate_.fold_answers_) == 3
     assert model.gate_.cv is not None
+
+
+class TestSupportOfJointShifts:
+    @staticmethod
+    def gaussian(n=300, p=3, seed=0):
+        return np.random.default_rng(seed).normal(size=(n, p))
+
+    def test_inputs_that_depend_on_each_other_come_apart(self):
+        X = self.gaussian()
+        X[:, 1] = X[:, 0] + 0.1 * X[:, 1]
+        support = Support.of(X)
+        assert (support(X) == 1.0).all()
+        assert support(np.array([[2.0, -2.0, 0.0], [2.0, 2.0, 0.0]])).round(6).tolist() == [0, 1]
+
+    def test_the_centre_of_a_ring_is_outside(self):
+        angle = np.linspace(0, 2 * np.pi, 400)
+        support = Support.of(np.column_stack([np.cos(angle), np.sin(angle)]))
+        assert support(np.array([[0.0, 0.0], [1.0, 0.0]])).round(6).tolist() == [0, 1]
+        assert support.outside(np.zeros((5, 2))).columns in {(0, 1), (1, 0)}
+
+    def test_new_categories_codes_and_constants_have_no_support(self):
+        level = np.arange(300) % 5
+        X = np.column_stack([np.eye(5)[level], 2.0 * level, np.full(300, 7.0)])
+        support = Support.of(X)
+        new = np.tile(X[0], (3, 1))
+        new[0, 0], new[1, 5], new[2, 6] = 0.0, 1.0, 7.5
+        assert support(new).tolist() == [0.0, 0.0, 0.0]
+        assert (support(X.astype(np.float32)) == 1.0).all()
+        found = support.outside(new[[1]])
+        assert (found.columns, found.in_gap, found.low, found.high) == ((5,), True, 0.0, 2.0)
+
+    @pytest.mark.parametrize(("n", "p"), [(1, 2), (2, 1), (30, 50), (60, 60), (300, 1)])
+    def test_any_shape_has_its_own_rows_inside(self, n, p):
+        X = self.gaussian(n, p)
+        X = np.column_stack([X, X[:, 0], np.zeros(n)])
+        support = Support.of(X)
+        np.testing.assert_array_equal(support(X), np.ones(n))
+        assert support(X + 1e6).tolist() == [0.0] * n
+        again = Support.restore(support.arrays(), p + 2)
+        np.testing.assert_array_equal(again(3.0 * X), support(3.0 * X))

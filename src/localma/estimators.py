@@ -774,7 +774,7 @@ class _LocalMA(BaseEstimator):
             return
         self._warned_outside = True
         names = self.gate_features_.input_names(X, inputs.shape[1])
-        warn([outside_sample(outside, names[outside.column])])
+        warn([outside_sample(outside, names)])
 
     def _evidence(self) -> Evidence:
         check_is_fitted(self)

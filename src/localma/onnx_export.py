@@ -23,7 +23,8 @@ from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate, TorchGate
 from localma.gates.fused.networks import Network
-from localma.gates.support import POWER, REACH, Fading, Support
+from localma.gates.sample import FARTHEST
+from localma.gates.support import POWER, Fading, Support
 from localma.storage.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -234,11 +235,14 @@ def _network(graph: Graph, network: Network, theta: Float32, bound: float | None
 
 def _shrunk(graph: Graph, gate: ShrunkGate, x: str) -> str:
     """The mixture over the path, faded by the shift guard."""
-    mixed = gate.answer_
+    mixed, fading, inputs = gate.answer_, gate._fading(), x
+    if fading is not None:
+        low, high = fading.support.ends
+        inputs = graph.add("Min", graph.add("Max", x, low), high)
     terms = [_constant_rows(graph, mixed.constant, x)]
     for share, member in zip(mixed.shares, mixed.gates, strict=True):
-        terms.append(graph.add("Mul", _weights(graph, member, x), float(share)))
-    weights, fading = graph.add("Sum", *terms), gate._fading()
+        terms.append(graph.add("Mul", _weights(graph, member, inputs), float(share)))
+    weights = graph.add("Sum", *terms)
     if fading is None:
         return weights
     return _faded(graph, fading, weights, x)
@@ -261,11 +265,56 @@ def _faded(graph: Graph, fading: Fading, weights: str, x: str) -> str:
 
 def _support(graph: Graph, support: Support, x: str) -> str:
     """Share of local weights in each row: (n, 1); see `Support`."""
-    under = graph.add("Div", graph.add("Sub", support.low, x), support.low_tail)
-    over = graph.add("Div", graph.add("Sub", x, support.high), support.high_tail)
-    largest = graph.add("ReduceMax", graph.add("Max", under, over), axes=[1], keepdims=1)
-    reach = graph.add("Div", graph.add("Clip", largest, 0.0, 1e3 * REACH), REACH)
+    columns, directions, ends, landmarks, spacing, gaps = support.kernel_arrays
+    centre, inverse_scale, low, high, under, over, origin, _, _, weight = columns
+    t = _squashed(graph, graph.add("Mul", graph.add("Sub", x, centre), inverse_scale))
+    inside = graph.add("Min", graph.add("Max", t, low), high)
+    centred = graph.add("Sub", inside, origin)
+    z = graph.add("MatMul", centred, np.ascontiguousarray(directions.T))
+    excesses = [_beyond(graph, t, low, high, under, over), _beyond(graph, z, *ends)]
+    if len(gaps):
+        both = graph.add("Concat", t, z, axis=1)
+        both = graph.add("Gather", both, gaps[:, 0].astype(np.int64), axis=1)
+        sides = graph.add("Sub", both, gaps[:, 1]), graph.add("Sub", gaps[:, 2], both)
+        depth = graph.add("Mul", graph.add("Min", *sides), np.ascontiguousarray(gaps[:, 3]))
+        excesses.append(graph.add("ReduceMax", depth, axes=[1], keepdims=1))
+    if len(landmarks):
+        away = graph.add("Mul", graph.add("Abs", centred), weight)
+        position = graph.add("ReduceMax", away, axes=[1], keepdims=1)
+        excesses += _distances(graph, z, position, landmarks, spacing)
+    reach = graph.add("Clip", graph.add("Max", *excesses), 0.0, FARTHEST)
     return graph.add("Exp", graph.add("Neg", graph.add("Pow", reach, float(POWER))))
+
+
+def _squashed(graph: Graph, scaled: str) -> str:
+    """Inputs that count linearly up to a size of 1, and logarithmically beyond; see `squash`."""
+    size = graph.add("Abs", scaled)
+    beyond = graph.add("Log", graph.add("Max", size, 1.0))
+    return graph.add(
+        "Mul", graph.add("Sign", scaled), graph.add("Add", graph.add("Min", size, 1.0), beyond)
+    )
+
+
+def _beyond(graph: Graph, value: str, low: Array, high: Array, under: Array, over: Array) -> str:
+    """Largest excess over the ends, relative to the reach beyond them: (n, 1)."""
+    below = graph.add("Mul", graph.add("Sub", low, value), under)
+    above = graph.add("Mul", graph.add("Sub", value, high), over)
+    return graph.add("ReduceMax", graph.add("Max", below, above), axes=[1], keepdims=1)
+
+
+def _distances(graph: Graph, z: str, position: str, landmarks: Array, spacing: Array) -> list[str]:
+    """Excess of the distance from the nearest landmark, scaled and plain; see `Measured`."""
+    median, largest, rate, top, reach, plain_top, plain_reach = spacing.tolist()
+    squares = graph.add("ReduceSumSquare", z, axes=[1], keepdims=1)
+    products = graph.add("MatMul", z, np.ascontiguousarray(-2.0 * landmarks.T))
+    squared = graph.add("Add", graph.add("Add", products, (landmarks**2).sum(axis=1)), squares)
+    nearest = graph.add("ReduceMin", squared, axes=[1], keepdims=1)
+    nearest = graph.add("Sqrt", graph.add("Max", nearest, 0.0))
+    away = graph.add("Sub", graph.add("Clip", position, median, largest), median)
+    growth = graph.add("Exp", graph.add("Mul", away, rate))
+    scaled = graph.add("Sub", graph.add("Div", nearest, growth), top)
+    plain = graph.add("Sub", nearest, plain_top)
+    return [graph.add("Div", scaled, reach), graph.add("Div", plain, plain_reach)]
 
 
 def _torch(graph: Graph, gate: TorchGate, x: str) -> str:

@@ -120,16 +120,28 @@ def checked_rows(data: Labelled) -> Rows:
     return evenly_spaced(np.flatnonzero(data.sample_weight > 0), limit)
 
 
-def outside_sample(outside: Outside, column: str) -> Caution:
-    """Make the caution that most rows to predict lie outside the labelled sample."""
+def outside_sample(outside: Outside, names: Sequence[str]) -> Caution:
+    """Make the caution that most rows to predict lie outside the labelled sample.
+
+    names : names of all inputs.
+    """
+    columns = tuple(dict.fromkeys(names[column] for column in outside.columns))
     low, high, typical = map(_exact, (outside.low, outside.high, outside.here))
+    first = repr(columns[0])
+    reason = f"mostly by {first}: {low} to {high} in the sample, {typical} here"
+    if outside.in_gap:
+        reason = (
+            f"mostly by {first}: no value between {low} and {high} in the sample, {typical} here"
+        )
+    if len(columns) > 1:
+        listed = ", ".join(map(repr, columns))
+        reason = f"mostly by a combination of inputs that no labelled row has: {listed}"
     return Caution(
         "outside_sample",
-        f"{outside.share:.0%} of the rows to predict lie outside the labelled sample, mostly by "
-        f"{column!r}: {low} to {high} in the sample, {typical} here. Such rows get the global "
-        "weights instead of local ones. If the column only tells when a row was recorded, leave it "
-        "out of gate_features.",
-        (column,),
+        f"{outside.share:.0%} of the rows to predict lie outside the labelled sample, {reason}. "
+        "Such rows get the global weights instead of local ones. If a column only tells when a row "
+        "was recorded, leave it out of gate_features.",
+        columns,
     )
 
 

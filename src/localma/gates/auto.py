@@ -62,9 +62,6 @@ MANY_INPUTS = 32
 CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
 """Prior weight of the constant points; the local gates share the remainder evenly."""
 
-LEAST_RESTORED_TAIL = 1e-300
-"""Shorter tails in a file are refused: one over them is not finite."""
-
 _COLUMNS = ("risk", "standard_error", "weight")
 _STATE = (
     Saved("global_weights", "M", on_simplex=True),
@@ -72,7 +69,6 @@ _STATE = (
     Saved("gain", "g"),
     *(Saved(f"path.{column}", "k") for column in _COLUMNS),
 )
-_SUPPORT_STATE = tuple(Saved(side.name, "p") for side in fields(Support))
 
 NEARLY_ALL = 0.95
 """Weight from which a candidate is recommended alone."""
@@ -212,7 +208,9 @@ class ShrunkGate(Gate):
         self.answer_ = MixedGates.of(finals, shares)
         self.support_ = None
         if self.guard and data.n_inputs > 0:
-            self.support_ = Support.of(data.table, data.sample_weight > 0)
+            self.support_ = Support.of(
+                data.table, data.sample_weight > 0, self.answer_.predict_weights
+            )
         self.calibration_ = self._calibrate(held_out, useful_folds)
         return self
 
@@ -334,7 +332,7 @@ class ShrunkGate(Gate):
         Returns
         -------
         Outside or None
-            Their share, and the input that puts most of them there; None if there are none.
+            Their share, and the inputs that put most of them there; None if there are none.
         """
         check_is_fitted(self)
         if self.support_ is None or self.is_constant:
@@ -491,7 +489,7 @@ class ShrunkGate(Gate):
         for k, mixed in enumerate([self.answer_, *self.fold_answers_]):
             state |= {f"mixed.{k}.{name}": array for name, array in mixed.arrays().items()}
         if self.support_ is not None:
-            state |= {f"support.{name}": array for name, array in vars(self.support_).items()}
+            state |= {f"support.{name}": array for name, array in self.support_.arrays().items()}
         if self.band_ is not None:
             state |= {f"band.{name}": np.asarray(part) for name, part in vars(self.band_).items()}
         state |= {f"errors.{name}": array for name, array in self.calibration_.arrays().items()}
@@ -553,14 +551,7 @@ class ShrunkGate(Gate):
         if not self.guard or self.n_features_in_ == 0:
             check_arrays(sides, {}, "The support of ShrunkGate without a guard")
             return None
-        owner = "The support of ShrunkGate"
-        support = Support(**read_state(sides, _SUPPORT_STATE, owner, p=self.n_features_in_))
-        tails = np.minimum(support.low_tail, support.high_tail)
-        if (support.low > support.high).any() or not (tails > LEAST_RESTORED_TAIL).all():
-            raise FileFormatError(
-                f"{owner} must have its low end below its high end, and positive tails."
-            )
-        return support
+        return Support.restore(sides, self.n_features_in_)
 
     def _restored_band(self, parts: Arrays, n_candidates: int) -> Band | None:
         if len(self.fold_answers_) < LEAST_FOLDS:
@@ -600,9 +591,11 @@ class ShrunkGate(Gate):
         if self.n_features_in_ and isinstance(X, np.ndarray) and mixed.stack is not None:
             check_inputs(self, X)
             return evaluate(mixed.stack, X, fading, P, getattr(self.base, "n_jobs", None))
-        weights = mixed.predict_weights(X)
-        if fading is not None:
-            weights = fading(weights, np.asarray(X))
+        if fading is None:
+            weights = mixed.predict_weights(X)
+        else:
+            numbers = np.asarray(X)
+            weights = fading(mixed.predict_weights(fading.support.clip(numbers)), numbers)
         if P is None:
             return weights
         return local_average(weights, P)

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -24,7 +24,9 @@ from localma.errors import FileFormatError, InvalidInputError, unknown_name
 from localma.evidence import LocalityGain
 from localma.folds import Fold
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
-from localma.gates.support import Outside
+
+if TYPE_CHECKING:
+    from localma.gates.support import Outside
 
 Folds: TypeAlias = Sequence[Fold] | None
 """Pairs of training and test rows; None if the gate may make its own."""

@@ -79,11 +79,11 @@ def evaluate(
         blocks = [(X[rows], None if P is None else predictions[rows], out[rows]) for rows in slices]
         in_threads(lambda x, p, o: evaluate(stack, x, fading, p, 1, o), blocks, n_jobs)
     else:
-        box, power, towards, floor = _fading_arrays(stack, fading)
-        _check_buffers(stack, X, box, towards)
+        guard, power, towards, floor = _fading_arrays(stack, fading, X.shape[1])
+        _check_buffers(stack, X, guard, towards)
         kernel().evaluate(
             np.ascontiguousarray(X, np.float64), stack.standards, stack.networks, stack.sizes,
-            stack.settings, stack.thetas, stack.constant, box, power, towards, floor,
+            stack.settings, stack.thetas, stack.constant, *guard, power, towards, floor,
             *_evaluation_buffers(stack, n), np.ascontiguousarray(predictions, np.float64), out,
         )  # fmt: skip
     if P is not None and P.ndim == 2:
@@ -91,14 +91,18 @@ def evaluate(
     return out
 
 
-def _check_buffers(stack: Stack, X: AnyArray, box: Array, towards: Array) -> None:
+def _check_buffers(stack: Stack, X: AnyArray, guard: tuple[Float64, ...], towards: Array) -> None:
     """Refuse arrays that do not fit together, since the kernel itself checks no index.
 
     `restore` refuses damaged files before; this is a second lock, once per call.
     """
     p, M = X.shape[1], len(stack.constant)
     fits = not stack.shapes or stack.shapes[0].sizes[0] == p
-    fades = box.size == 0 or (box.shape, towards.shape) == ((4, p), (M,))
+    columns, directions, ends, landmarks, spacing, gaps = guard
+    d = len(directions)
+    shapes = (directions.shape, ends.shape, landmarks.shape[1:], spacing.shape, gaps.shape[1:])
+    fades = shapes == ((d, p), (4, d), (d,), (7,), (4,)) and columns.shape in ((0, p), (10, p))
+    fades = fades and towards.shape == (M,)
     if not (stack.is_consistent and fits and fades):
         raise InvalidInputError(
             f"The networks of a gate do not fit {p} inputs and {M} candidates. Fit the gate again, "
@@ -117,11 +121,14 @@ def _with_outputs(P: Array, n: int, n_candidates: int) -> Array:
     return np.atleast_3d(P)
 
 
-def _fading_arrays(stack: Stack, fading: Fading | None) -> tuple[Array, float, Array, float]:
+def _fading_arrays(
+    stack: Stack, fading: Fading | None, p: int
+) -> tuple[tuple[Float64, ...], float, Array, float]:
     if fading is None:
-        return np.empty((0, 0)), 0.0, stack.constant, 0.0
+        shapes = ((0, p), (0, p), (4, 0), (0, 0), 7, (0, 4))
+        return tuple(np.empty(shape) for shape in shapes), 0.0, stack.constant, 0.0
     towards = np.ascontiguousarray(fading.towards, dtype=np.float64)
-    return fading.support.box(), float(POWER), towards, fading.floor
+    return fading.support.kernel_arrays, float(POWER), towards, fading.floor
 
 
 def _evaluation_buffers(stack: Stack, n_rows: int) -> tuple[Float32, Float64]:

@@ -783,13 +783,16 @@ def train(
 
 @njit(**_INNER)
 def _standardise(
-    X: Float64, origin: int, count: int, mean: Float64, scale: Float64, inputs: Float32,
-    stride: int, width: int,
+    X: Float64, origin: int, count: int, mean: Float64, scale: Float64, columns: Float64,
+    inputs: Float32, stride: int, width: int,
 ) -> None:  # fmt: skip
-    """Standardise a block, clipped at 1e9: beyond, float32 could overflow in a deep network."""
+    """Standardise a block, cut off by the guard, and at 1e9: beyond, float32 could overflow."""
+    low, high = -np.inf, np.inf
     for k in range(X.shape[1]):
+        if columns.shape[0] > 0:
+            low, high = columns[7, k], columns[8, k]
         for row in range(count):
-            x = (X[origin + row, k] - mean[k]) / scale[k]
+            x = (min(max(X[origin + row, k], low), high) - mean[k]) / scale[k]
             inputs[k * stride + row] = min(max(x, -1e9), 1e9)
         for row in range(count, width):
             inputs[k * stride + row] = 0
@@ -823,13 +826,85 @@ def _normalise(mixed: Float64, totals: Float64, count: int) -> None:
 
 
 @njit(**_INNER)
-def _support(X: Float64, row: int, box: Float64, power: float) -> float:
-    """``exp(-u^power)``, u the largest excess over a side of the box, relative to its reach."""
+def _squash(X: Float64, row: int, columns: Float64, t: Float64) -> float:
+    """Squash a row of inputs to t, and return their largest excess."""
     largest = 0.0
     for k in range(X.shape[1]):
-        x = X[row, k]
-        largest = max(largest, (box[0, k] - x) * box[2, k], (x - box[1, k]) * box[3, k])
+        value = (X[row, k] - columns[0, k]) * columns[1, k]
+        if value > 1.0:
+            value = 1.0 + np.log(value)
+        elif value < -1.0:
+            value = -1.0 - np.log(-value)
+        below, above = columns[2, k] - value, value - columns[3, k]
+        largest = max(largest, below * columns[4, k], above * columns[5, k])
+        t[k] = value
+    return largest
+
+
+@njit(**_INNER)
+def _in_gaps(values: Float64, first: int, gaps: Float64) -> float:
+    """Largest excess inside a gap; first : the coordinate of the first value."""
+    largest = 0.0
+    for g in range(gaps.shape[0]):
+        at = np.intp(gaps[g, 0]) - first
+        if 0 <= at < values.size:
+            inside = min(values[at] - gaps[g, 1], gaps[g, 2] - values[at])
+            largest = max(largest, inside * gaps[g, 3])
+    return largest
+
+
+@njit(**_INNER)
+def _support(
+    X: Float64, row: int, columns: Float64, directions: Float64, ends: Float64,
+    landmarks: Float64, spacing: Float64, gaps: Float64, power: float, t: Float64, z: Float64,
+) -> float:  # fmt: skip
+    """``exp(-u^power)``, u the largest excess over a side of the sample; see `Support`.
+
+    t, z : memory for the squashed inputs, clipped to the sample, and for the directions.
+    """
+    largest = max(_squash(X, row, columns, t), _in_gaps(t, 0, gaps))
+    if largest >= FAR_OUTSIDE:
+        return 0.0
+    position = 0.0
+    for k in range(t.size):
+        t[k] = min(max(t[k], columns[2, k]), columns[3, k]) - columns[6, k]
+        position = max(position, abs(t[k]) * columns[9, k])
+    for j in range(z.size):
+        value = 0.0
+        for k in range(t.size):
+            value += directions[j, k] * t[k]
+        largest = max(largest, (ends[0, j] - value) * ends[2, j], (value - ends[1, j]) * ends[3, j])
+        z[j] = value
+    largest = max(largest, _in_gaps(z, t.size, gaps))
+    if landmarks.shape[0] > 0:
+        largest = max(largest, _distance(z, position, landmarks, spacing))
+    if largest <= 0.0:
+        return 1.0
     return np.exp(-(min(largest, 1e3) ** power))
+
+
+FAR_OUTSIDE = 3.0
+"""Excess beyond which the support is zero in double precision."""
+
+
+@njit(**_INNER)
+def _distance(z: Float64, position: float, landmarks: Float64, spacing: Float64) -> float:
+    """Excess of the distance from the nearest landmark; see `Measured.distances`."""
+    # As near as some labelled rows, wherever they are; most rows end the search early.
+    near = min(spacing[3], spacing[5])
+    nearest, enough = np.inf, near * near
+    for row in range(landmarks.shape[0]):
+        square = 0.0
+        for j in range(z.size):
+            gap = z[j] - landmarks[row, j]
+            square += gap * gap
+        nearest = min(nearest, square)
+        if nearest <= enough:
+            return 0.0
+    away = min(max(position, spacing[0]), spacing[1]) - spacing[0]
+    growth = np.exp(spacing[2] * away)
+    distance = np.sqrt(nearest)
+    return max((distance / growth - spacing[3]) / spacing[4], (distance - spacing[5]) / spacing[6])
 
 
 @njit(**_INNER)
@@ -871,15 +946,17 @@ _NUMBERS, _TABLE = _read_only(types.float64, 1), _read_only(types.float64, 2)
 @_entry(
     _VOID(
         _TABLE, types.Array(types.float64, 3, "C", readonly=True), types.intp[:, ::1],
-        types.intp[::1], types.float64[:, ::1], _read_only(types.float32, 1), _NUMBERS, _TABLE,
+        types.intp[::1], types.float64[:, ::1], _read_only(types.float32, 1), _NUMBERS,
+        _TABLE, _TABLE, _TABLE, _TABLE, _NUMBERS, _TABLE,
         types.float64, _NUMBERS, types.float64, _F, types.float64[:, ::1],
         types.Array(types.float64, 3, "C", readonly=True), types.float64[:, ::1],
     )
 )  # fmt: skip
 def evaluate(
     X: Float64, standards: Float64, networks: Integers, sizes: Integers, settings: Float64,
-    thetas: Float32, constant: Float64, box: Float64, power: float, towards: Float64, floor: float,
-    workspace: Float32, buffer: Float64, P: Float64, out: Float64,
+    thetas: Float32, constant: Float64, columns: Float64, directions: Float64, ends: Float64,
+    landmarks: Float64, spacing: Float64, gaps: Float64, power: float, towards: Float64,
+    floor: float, workspace: Float32, buffer: Float64, P: Float64, out: Float64,
 ) -> None:  # fmt: skip
     """Average networks with fixed shares, fade outside the sample, and average predictions.
 
@@ -891,8 +968,12 @@ def evaluate(
         `sizes`, and begin of its parameters in `thetas`.
     settings : (G, 3) share, leak and bound of each network; a bound of 0 means no bound.
     constant : (M,) constant weights, which are added to those of the networks.
-    box : (4, p) low and high ends of the sample, and one over the reach of the support beyond
-        each; no rows if weights do not fade.
+    columns : (10, p) centre and one over the scale of squashed inputs, their low and high ends, one
+        over the reach beyond each, their mean, the ends at which inputs are cut off, and the
+        weight of their eccentricity; no rows if weights do not fade.
+    directions, ends : (d, p) and (4, d) low and high ends and one over the reach beyond each.
+    landmarks, spacing : (l, d) and (7,); see `Measured`.
+    gaps : (g, 4) coordinate of each gap, its ends, and one over its reach.
     power, towards, floor : exponent of the support, (M,) the weights far from the sample, and the
         share of equal weights in them in rows with some support.
     workspace, buffer : memory for the units and, (M + 1, block), for the weights of a block of
@@ -902,6 +983,7 @@ def evaluate(
     """
     units, n_candidates, block = pointer(workspace), constant.size, buffer.shape[1]
     mixed = buffer[:n_candidates]
+    t, z = np.empty(X.shape[1]), np.empty(directions.shape[0])
     for origin in range(0, X.shape[0], block):
         count = min(block, X.shape[0] - origin)
         width = (count + LANES - 1) // LANES * LANES
@@ -912,7 +994,7 @@ def evaluate(
             if networks[g, 0] != standard:
                 standard = networks[g, 0]
                 mean, scale = standards[standard, 0], standards[standard, 1]
-                _standardise(X, origin, count, mean, scale, workspace, block, width)
+                _standardise(X, origin, count, mean, scale, columns, workspace, block, width)
             theta, shape = pointer(thetas[networks[g, 3] :]), sizes[networks[g, 1] : networks[g, 2]]
             leak, bound = np.float32(settings[g, 1]), np.float32(settings[g, 2])
             logits = _forward(theta, shape, units, block, width, leak)
@@ -922,9 +1004,12 @@ def evaluate(
             _add_weights(workspace, logits, settings[g, 0], mixed, count)
         if networks.shape[0] > 0:
             _normalise(mixed, buffer[n_candidates], count)
-        if box.shape[0] > 0:
+        if columns.shape[0] > 0:
             for row in range(count):
-                share = _support(X, origin + row, box, power)
+                share = _support(
+                    X, origin + row, columns, directions, ends, landmarks, spacing, gaps, power,
+                    t, z,
+                )  # fmt: skip
                 if share < 1.0:
                     _fade(mixed, row, share, towards, floor)
         _write(mixed, origin, count, P, out)
