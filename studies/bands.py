@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from localma import LocalMARegressor
 from studies.findings import Finding, NotRunError, Results
-from studies.harness import Cell, Study, Table, grid
+from studies.harness import Study, Table, grid
 
 Array = NDArray[np.floating]
 Metrics = dict[str, float]
@@ -26,8 +26,8 @@ Function = Callable[[Array], Array]
 LEVELS = {"50 %": 0.5, "90 %": 0.9, "99 %": 0.99}
 """Methods of this study: the levels of a band."""
 
-SIZES = (100, 300, 900, 5000)
-LARGE = 20_000
+SIZES = (100, 300, 900, 2_000)
+"""Beyond the last one a band is refused."""
 N_NEW = 1000
 REPLICATES = 100
 LOWEST, HIGHEST = 0.85, 0.95
@@ -129,7 +129,7 @@ def run(keys: Mapping[str, Any], seed: np.random.SeedSequence, methods: Sequence
     optimal = truth.weight(X_new)
     random_state = int(seed.generate_state(2)[1]) // 2
     # By default one fold judges so large a sample, and a band needs three.
-    model = LocalMARegressor(cv=5 if keys["n"] == LARGE else None, random_state=random_state)
+    model = LocalMARegressor(random_state=random_state)
     model.fit(X, y, predictions=P)
     metrics = {}
     for name in methods:
@@ -156,7 +156,7 @@ def notes(results: Results) -> list[str]:
     """One line per size and kind of truths: the range of the coverage."""
     lines = []
     for chosen_on, words in ((True, "truths of the choice"), (False, "other truths")):
-        for n in (*SIZES, LARGE):
+        for n in SIZES:
             try:
                 found = covered(results, n, chosen_on=chosen_on)
             except NotRunError:
@@ -181,15 +181,11 @@ def _covers(n: int, chosen_on: bool) -> Finding:
 
 
 _METHODS = tuple(LEVELS)
-_LARGE_CELLS: tuple[Cell, ...] = grid(
-    _METHODS, 20, slow=True,
-    truth=["linear logit", "constant", "oblique wave", "hill, Gaussian"], n=[LARGE],
-)  # fmt: skip
 
 STUDY = Study(
     name="bands",
     title="Bands of the weights",
-    cells=grid(_METHODS, REPLICATES, truth=list(TRUTHS), n=SIZES) + _LARGE_CELLS,
+    cells=grid(_METHODS, REPLICATES, truth=list(TRUTHS), n=SIZES),
     run=run,
     tables=(
         Table("Coverage of the optimal weight", "coverage", ("truth", "n"), _METHODS),

@@ -184,7 +184,7 @@ class TestRefusal:
         X = draw(5)[0]
         gate = fitted(1200)
         assert not gate.has_band
-        message = "needs at least 3 folds that judge; this model has 1, for 1,200 rows. .* cv=5"
+        message = "needs at least 3 folds .* This model has 1 folds and 1,200 rows. .* cv=5"
         with pytest.raises(InvalidInputError, match=message):
             gate.weight_band(X)
         asked = fitted(1200, cv=5)
@@ -192,13 +192,14 @@ class TestRefusal:
         assert (asked.weight_band(X)[1] > asked.weight_band(X)[0]).all()
 
     def test_of_two_folds(self):
-        with pytest.raises(InvalidInputError, match="this model has 2, for 60 rows"):
+        with pytest.raises(InvalidInputError, match="This model has 2 folds and 60 rows"):
             fitted(60, cv=2).weight_band(draw(5)[0])
 
-    def test_default_sizes(self):
-        gate = ShrunkGate()
-        assert gate.judging_folds(5_000) == 3
-        assert gate.judging_folds(6_000) == 2
+    def test_of_many_rows(self, monkeypatch):
+        monkeypatch.setattr("localma.gates.band.MOST_ROWS", 60)
+        assert fitted(60).has_band
+        with pytest.raises(InvalidInputError, match="This model has 5 folds and 61 rows"):
+            fitted(61).weight_band(draw(5)[0])
 
     def test_explanations_and_the_report_do_without(self):
         X, P, y, _ = draw(200, truth="tanh step")
@@ -211,7 +212,7 @@ class TestRefusal:
             assert [c.low is None for c in told.candidates] == [cv == 2] * 2
             assert {effect.low is None for effect in summary.effects.effects} == {cv == 2}
             pages[cv] = render(summary)
-        assert "The weights have no bands, because fewer than three folds" in pages[2]
+        assert "The weights have no bands, because the sample has more than 2,000 rows" in pages[2]
         assert "Shaded: the mean band" not in pages[2]
         assert "have no bands" not in pages[3]
         assert "Shaded: the mean band of the weights, at level 90 %" in pages[3]

@@ -310,8 +310,8 @@ class _LocalMA(BaseEstimator):
     def weight_band(self, X: Table, level: float = 0.9) -> tuple[Any, Any]:
         """Band that covers the optimal weights in about `level` of the rows.
 
-        Only with gate="auto", and only if at least three folds judged: by default up to about 5,400
-        rows, with `cv=5` always. The coverage holds on average over rows like the labelled ones,
+        Only with gate="auto", up to 2,000 rows, and if at least three folds judged. The coverage
+        holds on average over rows like the labelled ones,
         for two candidates and weights that are smooth functions of the inputs. With more
         candidates, several weights may predict equally well. Containers are those of
         `predict_weights`.

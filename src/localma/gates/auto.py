@@ -23,7 +23,7 @@ from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row, verdict
 from localma.folds import Fold, make_folds
-from localma.gates.band import BAND_STATE, LEAST_FOLDS, Band
+from localma.gates.band import BAND_STATE, LEAST_FOLDS, MOST_ROWS, Band, can_cover
 from localma.gates.base import (
     COUNT,
     FINITE,
@@ -345,8 +345,8 @@ class ShrunkGate(Gate):
         With two candidates, it covers the optimal weight in about `level` of the rows like the
         labelled ones, if that weight is a smooth function of the inputs. Its width has three parts:
         the variance between folds, the spread of the path, and the bias of shrinkage as far as
-        held-out losses show it. There is no band if fewer than three folds judged, as by default
-        from about 5,400 rows on: pass `cv=5`. Outside the sample the coverage is unknown.
+        held-out losses show it. There is no band if fewer than three folds judged, or with
+        more than 2,000 rows. Outside the sample the coverage is unknown.
 
         Parameters
         ----------
@@ -379,9 +379,10 @@ class ShrunkGate(Gate):
             )
         if self.band_ is None:
             raise InvalidInputError(
-                f"A band of the weights needs at least {LEAST_FOLDS} folds that judge; this model "
-                f"has {len(self.fold_answers_)}, for {self.n_rows_:,} rows. Fit it again with "
-                "cv=5: then five folds judge a sample of any size."
+                f"A band of the weights needs at least {LEAST_FOLDS} folds that judge, and at most "
+                f"{MOST_ROWS:,} rows: beyond, it would not cover as often as it says. This model "
+                f"has {len(self.fold_answers_)} folds and {self.n_rows_:,} rows. Fit it on a part "
+                "of the rows, with cv=5."
             )
         centre = self.predict_weights(X)
         folds = np.stack([self._evaluate(fold, X) for fold in self.fold_answers_])
@@ -554,8 +555,8 @@ class ShrunkGate(Gate):
         return Support.restore(sides, self.n_features_in_)
 
     def _restored_band(self, parts: Arrays, n_candidates: int) -> Band | None:
-        if len(self.fold_answers_) < LEAST_FOLDS:
-            check_arrays(parts, {}, "The band of ShrunkGate with few folds")
+        if not can_cover(len(self.fold_answers_), self.n_rows_):
+            check_arrays(parts, {}, "The band of ShrunkGate with few folds or many rows")
             return None
         owner = "The band of ShrunkGate"
         band = Band(**read_state(parts, BAND_STATE, owner, M=n_candidates))
