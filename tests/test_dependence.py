@@ -99,6 +99,21 @@ class TestWhatIsFound:
         assert (np.argsort(blocks.places) == np.argsort(rows)).all()
         assert kind_of(X[rows, :3], P[rows], y[rows]) is None
 
+    @pytest.mark.parametrize("n", [200, 1_000])
+    def test_so_are_those_with_a_time_in_days(self, n):
+        rng = np.random.default_rng(0)
+        X, P, y = sample(rng, n, 0.9, 0.9)
+        X = np.column_stack([X, 17.5 + np.arange(n) / 24])
+        rows = rng.permutation(n)[: 3 * n // 4]
+        assert kind_of(X[rows], P[rows], y[rows]) == "order"
+
+    @pytest.mark.parametrize("noise", [0.0, 0.5])
+    def test_a_grid_in_random_order_is_not_a_series(self, noise):
+        rng = np.random.default_rng(0)
+        x = rng.permutation(np.linspace(-2, 2, 300))
+        y = np.abs(x) + noise * rng.normal(size=300)
+        assert kind_of(x[:, None], np.stack([-x, x], axis=1), y) is None
+
     def test_dates_give_the_order(self):
         rng = np.random.default_rng(0)
         X, P, y = sample(rng, 400, 0.9, 0.9)

@@ -188,16 +188,18 @@ def find_blocks(
     ('order', 10)
     """
     copies = find_copies(inputs, P, y)
-    places = _places(table, inputs, len(y))
+    moments, is_time = _moments(table, inputs)
+    places = np.arange(len(y))
+    if moments is not None and (is_time or not always):
+        places[np.argsort(moments, kind="stable")] = np.arange(len(y))
     rows = _looked_at(np.argsort(places), sample_weight, copies)
     scores = np.empty((0, 0))
     if len(rows) >= FEWEST_ROWS:
         scores = normal_scores(error_signals(P[rows], y[rows], loss))
     serial = None
     if scores.size:
-        has_clock = not np.array_equal(places, np.arange(len(y)))
         targets = y if classes is None else classes
-        sorted_by = [] if has_clock else _sorting_columns(inputs, targets, rows)
+        sorted_by = [] if is_time else _sorting_columns(inputs, targets, rows)
         serial = serial_correlation(scores) if always else unexplained_serial(scores, sorted_by)
     if serial is not None or always:
         return _consecutive(serial or Serial(0.0, 1), places, copies)
@@ -242,16 +244,30 @@ def _clusters(columns: Sequence[Grouping], scores: Float64, rows: Rows) -> Block
 # What is looked at.
 
 
-def _places(table: Sized, inputs: AnyArray | None, n: int) -> Rows:
-    """Place of each row in time: by a column of dates or of moments, or else as they are."""
-    moments = first_dates(table)
-    if moments is None and inputs is not None and n <= MOST_ROWS:
-        moments = next((column for column in inputs.T if is_clock(column)), None)
-    if moments is None:
-        return np.arange(n)
-    places = np.empty(n, dtype=np.intp)
-    places[np.argsort(moments, kind="stable")] = np.arange(n)
-    return places
+def _moments(table: Sized, inputs: AnyArray | None) -> tuple[Array | None, bool]:
+    """The column (n,) that orders rows in time, and whether it is surely one of times.
+
+    Dates and whole numbers without gaps are. Other evenly spaced numbers may be hours or days, or
+    a grid of any input. Without such a column, rows are taken as they are.
+    """
+    dates = first_dates(table)
+    if dates is not None:
+        return dates, True
+    if inputs is None or len(inputs) > MOST_ROWS:
+        return None, False
+    clock = next((column for column in inputs.T if is_clock(column)), None)
+    if clock is not None:
+        return clock, True
+    return next((column for column in inputs.T if _is_even(column)), None), False
+
+
+def _is_even(column: AnyArray) -> bool:
+    """Whether numbers are all different, and multiples of one step with few gaps."""
+    values = np.sort(np.asarray(column, dtype=np.float64))
+    steps = np.diff(values)
+    if not (steps > 0).all() or np.ptp(values) > MEAN_STEP * len(values) * steps.min():
+        return False
+    return _are_rounded(values)
 
 
 def _looked_at(order: Rows, sample_weight: Array, copies: Rows | None) -> Rows:
@@ -374,12 +390,12 @@ def unexplained_serial(scores: Float64, sorted_by: Sequence[Array]) -> Serial | 
 
     Neighbours in a sorted table have similar inputs, and so similar errors. Such rows may still be
     independent: a smooth function of the column is removed, and only correlation in the remainder
-    counts. Errors without any noise are such a function. A column of moments explains nothing.
+    counts. Errors without any noise are such a function.
 
-    scores : (n, S); sorted_by : columns (n,) by which the rows are sorted.
+    scores : (n, S); sorted_by : columns (n,) by which the rows are sorted, other than times.
     """
     serial = serial_correlation(scores)
-    if serial is None or not sorted_by or any(map(is_clock, sorted_by)):
+    if serial is None or not sorted_by:
         return serial
     noisy = has_noise(scores)
     if not noisy.any():
