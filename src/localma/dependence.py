@@ -407,19 +407,16 @@ def unexplained_serial(scores: Float64, sorted_by: Sequence[Array]) -> Serial | 
 def has_noise(scores: Float64) -> RowMask:
     """Whether each column is rougher than a smooth function with jumps: (n, S) -> (S,).
 
-    The median squared step is about 6 / n of the variance in a random walk, and of the order of
-    1 / n**2 in a smooth function of the place.
+    From row to row the steps of a smooth function hardly change. Those of a random walk are
+    independent, so that their squared changes are about twice as large as the steps.
 
     >>> walk = np.cumsum(np.random.default_rng(0).normal(size=200))
     >>> has_noise(np.stack([walk, np.sign(walk) + np.arange(200) / 9], axis=1)).tolist()
     [True, False]
     """
-    squares = np.median(np.diff(scores, axis=0) ** 2, axis=0) / MEDIAN_OF_SQUARE
-    return np.asarray(squares > scores.var(axis=0) / len(scores))
-
-
-MEDIAN_OF_SQUARE = 0.455
-"""Median of the square of a normal variable of variance one."""
+    steps = np.diff(scores, axis=0)
+    changes = np.diff(steps, axis=0)
+    return np.asarray(np.median(changes**2, axis=0) > 0.5 * np.median(steps**2, axis=0))
 
 
 def _smooth_functions(columns: Sequence[Array]) -> Float64:

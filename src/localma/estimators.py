@@ -1077,7 +1077,7 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         >>> chance = lambda X: 1 / (1 + np.exp(-3 * np.asarray(X)[:, 0]))
         >>> y = np.where(rng.uniform(size=400) < chance(X), "yes", "no")
         >>> model = LocalMAClassifier([as_candidate(chance, classes=["no", "yes"])], random_state=0)
-        >>> sets = model.fit(X, y).predict_set([[-2.0], [0.0], [2.0]], level=0.9)
+        >>> sets = model.fit(X, y).predict_set([[-2.0], [0.0], [2.0]], level=0.95)
         >>> [model.classes_[row].tolist() for row in sets]
         [['no'], ['no', 'yes'], ['yes']]
         """

@@ -235,7 +235,8 @@ def _network(graph: Graph, network: Network, theta: Float32, bound: float | None
 
 def _shrunk(graph: Graph, gate: ShrunkGate, x: str) -> str:
     """The mixture over the path, faded by the shift guard."""
-    mixed, fading, inputs = gate.answer_, gate._fading(), x
+    mixed, inputs = gate.answer_, x
+    fading = gate._fading() if gate.fades else None
     if fading is not None:
         low, high = fading.support.ends
         inputs = graph.add("Min", graph.add("Max", x, low), high)

@@ -55,6 +55,9 @@ EXACT = 1e-9
 EXACT_REACH = 0.05
 """Reach in such a direction, in standard deviations of the inputs."""
 
+MOST_COPIES = 8
+"""Rows with more copies than this, on average, are rather rows of codes."""
+
 LANDMARKS, LEAST_ROWS = 256, 50
 """Rows from which distances are measured; none below LEAST_ROWS rows."""
 
@@ -190,7 +193,7 @@ def growth(position: Array, spacing: Float64) -> Float64:
 def measure(X: Table, row_mask: RowMask, weights: WeightFunction | None = None) -> Measured:
     """Measure the masked rows of a sample (n, p); weights : the gate that will be guarded."""
     rows = np.flatnonzero(row_mask)
-    x = np.asarray(X[evenly_spaced(rows, MEASURED_ROWS)], dtype=np.float64)
+    x = _without_copies(np.asarray(X[evenly_spaced(rows, MEASURED_ROWS)], dtype=np.float64))
     n_tail = _tail_rows(len(rows))
     lowest, highest, deviation = outermost(X, row_mask, min(n_tail + 1, len(rows)))
     is_constant = lowest[0] == highest[0]
@@ -217,6 +220,21 @@ def measure(X: Table, row_mask: RowMask, weights: WeightFunction | None = None) 
         directions, z.min(axis=0), z.max(axis=0), least_reach, most_reach, landmarks, spacing,
         gaps, gap_at,
     )  # fmt: skip
+
+
+def _without_copies(x: Float64) -> Float64:
+    """Drop copies of rows, from which distances would be zero; equal rows of codes stay.
+
+    >>> _without_copies(np.array([[0.1, 1.0], [0.1, 1.0], [0.4, 1.0]])).tolist()
+    [[0.1, 1.0], [0.4, 1.0]]
+    >>> len(_without_copies(np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 0.0], [1.0, 0.0]])))
+    4
+    """
+    _, first = np.unique(x, axis=0, return_index=True)
+    n_values = max((len(np.unique(column)) for column in x.T), default=0)
+    if n_values < len(first) or len(first) < len(x) / MOST_COPIES:
+        return x
+    return x[np.sort(first)]
 
 
 def _centre_and_scale(
