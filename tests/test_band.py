@@ -202,6 +202,7 @@ class TestRefusal:
             fitted(61).weight_band(draw(5)[0])
 
     def test_explanations_and_the_report_do_without(self):
+        pytest.importorskip("jinja2")
         X, P, y, _ = draw(200, truth="tanh step")
         predictions = dict(zip("ab", P[:, :, 0].T, strict=True))
         pages = {}

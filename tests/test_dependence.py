@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -115,6 +114,7 @@ class TestWhatIsFound:
         assert kind_of(x[:, None], np.stack([-x, x], axis=1), y) is None
 
     def test_dates_give_the_order(self):
+        pd = pytest.importorskip("pandas")
         rng = np.random.default_rng(0)
         X, P, y = sample(rng, 400, 0.9, 0.9)
         frame = pd.DataFrame(X, columns=list("abc"))
@@ -158,6 +158,7 @@ class TestWhatIsFound:
 
     @pytest.mark.parametrize("column", ["patient_id", "measured", "code"])
     def test_clusters_are_found_by_a_column(self, column):
+        pd = pytest.importorskip("pandas")
         rng = np.random.default_rng(0)
         cluster = rng.integers(20, size=300)
         X, P, y = sample(rng, 300)
@@ -174,6 +175,7 @@ class TestWhatIsFound:
         assert kind_of(frame.drop(columns=column), P, y) is None
 
     def test_districts_describe_rows(self):
+        pd = pytest.importorskip("pandas")
         rng = np.random.default_rng(0)
         district = rng.integers(20, size=400)
         X, P, y = sample(rng, 400)
@@ -381,6 +383,7 @@ class TestEstimator:
         assert model.fit(X, y, predictions=P, sample_weight=weight).dependence_ is None
 
     def test_names_of_columns_are_said(self):
+        pd = pytest.importorskip("pandas")
         rng = np.random.default_rng(0)
         cluster = rng.integers(20, size=300)
         X, P, y = sample(rng, 300)

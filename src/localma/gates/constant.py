@@ -259,7 +259,8 @@ def _weighted_rows(data: Labelled) -> tuple[Array, Float64, Float64]:
 
 
 def _warn_if_short(solution: Solution, loss: Loss, max_iter: int) -> None:
-    if solution.gap <= solution.target:
+    # Below the smallest normal number a target cannot be met, and a gap means nothing.
+    if solution.gap <= max(solution.target, float(np.finfo(np.float64).tiny)):
         return
     warnings.warn(
         f"GlobalGate stopped at a gap of {solution.gap:.3g} for loss {loss.name!r}; the target was "
@@ -299,7 +300,7 @@ def anchor_and_scale(
         sums += [*risks, weight.sum()]
     risk, equal_risk = np.abs(sums[:2] / sums[2])
     scale = max(float(risk), 1e-6 * float(equal_risk))
-    if not scale > 0.0:
+    if not scale > np.finfo(np.float64).tiny:
         scale = 1.0
     return np.asarray(weights, dtype=np.float64), scale
 

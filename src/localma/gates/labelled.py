@@ -344,7 +344,8 @@ def mean_and_scale(X: Table, rows: Rows | None, weight: Array) -> tuple[Float64,
         start += len(x)
     scale = np.sqrt(moments.squares / moments.total)
     constant = scale <= 1e-10 * np.abs(moments.mean)  # rounding errors of a constant column
-    return moments.mean * unit, np.where(constant | (scale == 0.0), 1.0, scale * unit)
+    deviation = scale * unit  # zero if a column is constant, or smaller than any number
+    return moments.mean * unit, np.where(constant | (deviation == 0.0), 1.0, deviation)
 
 
 def column_units(x: Array) -> Float64:

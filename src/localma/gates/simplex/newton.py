@@ -147,7 +147,10 @@ def _minimise_squares(problem: Problem, tol: float) -> Solution | None:
     """Solve one quadratic; None if rounding of its Gram matrix makes the certificate unsafe."""
     gram = problem.blocks.gram(problem.share, problem.y)
     equal = problem.equal_weights
-    target = tol * _finite(float(equal @ gram @ equal), problem.loss)
+    equal_risk = _finite(float(equal @ gram @ equal), problem.loss)
+    target = tol * equal_risk
+    if np.diagonal(gram).max() < np.finfo(np.float64).tiny:  # all errors are rounding
+        return Solution(equal, equal_risk, 0.0, target, 0)
     weights = minimise_quadratic(2.0 * gram, np.zeros(len(gram)), equal)
     products = gram @ weights
     risk = float(weights @ products)
