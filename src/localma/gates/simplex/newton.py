@@ -143,14 +143,16 @@ def minimise(problem: Problem, *, tol: float, max_iter: int) -> Solution:
     return _minimise_smooth(problem, tolerance)
 
 
+_VANISHING = 1e-290
+"""Squared errors below this have lost digits, and count as zero."""
+
+
 def _minimise_squares(problem: Problem, tol: float) -> Solution | None:
     """Solve one quadratic; None if rounding of its Gram matrix makes the certificate unsafe."""
     gram = problem.blocks.gram(problem.share, problem.y)
+    gram[np.abs(gram) < _VANISHING] = 0.0
     equal = problem.equal_weights
-    equal_risk = _finite(float(equal @ gram @ equal), problem.loss)
-    target = tol * equal_risk
-    if np.diagonal(gram).max() < np.finfo(np.float64).tiny:  # all errors are rounding
-        return Solution(equal, equal_risk, 0.0, target, 0)
+    target = tol * _finite(float(equal @ gram @ equal), problem.loss)
     weights = minimise_quadratic(2.0 * gram, np.zeros(len(gram)), equal)
     products = gram @ weights
     risk = float(weights @ products)
