@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from localma._types import Array, Float64, Integers, RowMask, Rows
+from localma.errors import InvalidInputError
 from localma.folds import evenly_spaced
 from localma.gates.labelled import Moments, Table, row_slices
 from localma.tables.frames import LARGE_ROWS
@@ -265,14 +266,15 @@ def _metric(
     if weights is None or is_constant.all():
         return identity / max(np.trace(identity), 1.0)
     rows = evenly_spaced(np.arange(len(t)), int(np.clip(20_000 // p, 32, 256)))
-    inside = t.min(axis=0), t.max(axis=0)  # a gate need not be finite beyond its sample
     changes = []
     for k in range(p):
         step = np.zeros(p)
         step[k] = 0.5 * sd[k]
-        moved = [np.clip(t[rows] + sign * step, *inside) for sign in (1.0, -1.0)]
-        up, down = (stretch(there, centre, scale) for there in moved)
-        changes.append((weights(up) - weights(down)).ravel())
+        up, down = (stretch(t[rows] + sign * step, centre, scale) for sign in (1.0, -1.0))
+        try:
+            changes.append((weights(up) - weights(down)).ravel())
+        except InvalidInputError:  # a gate need not be finite beyond its sample
+            return identity / np.trace(identity)
     slopes = np.where(is_constant[:, np.newaxis], 0.0, np.stack(changes))
     squares = slopes @ slopes.T
     total = np.trace(squares)
