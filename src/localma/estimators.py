@@ -237,7 +237,6 @@ class _LocalMA(BaseEstimator):
             P, weight, split = self._predict_and_split(sample, gate, random)
             self.output_names_ = sample.outputs.names
             outputs, targets = self._gate_outputs(P, sample.y)
-            check_sample(self.loss_, targets, outputs, self.candidate_names_)
             baseline = self._make_baseline(targets, sample.y, weight)
             data = Labelled.of(
                 sample.inputs,
@@ -311,9 +310,9 @@ class _LocalMA(BaseEstimator):
         """Band that covers the optimal weights in about `level` of the rows.
 
         Only with gate="auto", up to 2,000 rows, and if at least three folds judged. The coverage
-        holds on average over rows like the labelled ones,
-        for two candidates and weights that are smooth functions of the inputs. With more
-        candidates, several weights may predict equally well. Containers are those of
+        holds on average over rows like the labelled ones, for two candidates and weights that are
+        smooth functions of the inputs. With more candidates, several weights may predict equally
+        well. Containers are those of
         `predict_weights`.
 
         Parameters
@@ -549,7 +548,10 @@ class _LocalMA(BaseEstimator):
             return P, weight, self._split(sample, gate, outputs, targets, random)
         fixed, outputs, targets = self._before_own_models(sample)
         split = self._split(sample, gate, outputs, targets, random)
-        return *self._predict_sample(sample, split.folds, random, fixed), split
+        P, weight = self._predict_sample(sample, split.folds, random, fixed)
+        outputs, targets = self._gate_outputs(P, sample.y)
+        check_sample(self.loss_, targets, outputs, self.candidate_names_)
+        return P, weight, split
 
     def _before_own_models(self, sample: _Sample) -> tuple[dict[str, Array], Array, Array]:
         """Predictions of the fixed candidates by name, and outputs (n, M, K) with targets (n, K).

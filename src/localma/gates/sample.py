@@ -127,20 +127,6 @@ class Measured:
     gaps: Float64
     gap_at: Integers
 
-    @classmethod
-    def of_box(cls, low: Float64, high: Float64, low_tail: Float64, high_tail: Float64) -> Measured:
-        """Describe the range of single inputs (p,) and their tails, as earlier versions did."""
-        p, reach = len(low), 10.0
-        tail = np.maximum(low_tail, high_tail)
-        scale = high - low + 1e3 * tail  # linear as far as the support is above zero
-        none, ones = np.empty(0), np.ones(p)
-        return cls(
-            (low + high) / 2.0, scale, low, high, reach * low_tail / scale,
-            reach * high_tail / scale, ones, np.zeros(p), np.zeros(p), np.empty((0, p)), none,
-            none, none, none, np.empty((0, 0)), np.ones(7), np.empty((0, 3)),
-            np.empty(0, dtype=np.intp),
-        )  # fmt: skip
-
     def distances(self, t: Float64, z: Float64) -> Float64:
         """Excess of the distance from the nearest landmark, scaled and plain: (n, 2)."""
         if not len(self.landmarks):

@@ -72,9 +72,6 @@ STATE = (
 )
 """The arrays of `Measured` in a file."""
 
-_BOX = tuple(Saved(name, "p") for name in ("low", "high", "low_tail", "high_tail"))
-"""The arrays of the guard in files of earlier versions, which knew single inputs only."""
-
 
 @dataclass(frozen=True)
 class Support:
@@ -102,12 +99,7 @@ class Support:
     def restore(cls, arrays: Arrays, n_inputs: int) -> Support:
         """Restore a guard from named arrays; refuse any that `__call__` could not use."""
         owner = "The support of ShrunkGate"
-        lengths = {"p": n_inputs, "s": 7, "q": 3}
-        if "low_tail" in arrays:
-            box = read_state(arrays, _BOX, owner, **lengths)
-            measured = Measured.of_box(*(box[saved.name] for saved in _BOX))
-        else:
-            measured = Measured(**read_state(arrays, STATE, owner, **lengths))
+        measured = Measured(**read_state(arrays, STATE, owner, p=n_inputs, s=7, q=3))
         state = vars(measured)
         lengths_of = ("scale", "low_reach", "high_reach", "use", "least_reach", "most_reach")
         positive = [state[name] for name in lengths_of]
