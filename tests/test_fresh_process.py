@@ -288,6 +288,33 @@ def leftovers(tmp_path: Path) -> set[str]:
     return {path.name for path in tmp_path.iterdir()} - {"sitecustomize.py", "sent", "__pycache__"}
 
 
+IN_A_CALLBACK = """
+import ctypes, signal, time
+from localma import _signals
+
+@ctypes.CFUNCTYPE(None)
+def compile_a_little():
+    signal.raise_signal(signal.SIGTERM)
+
+with _signals.ending_on_signals():
+    try:
+        compile_a_little()
+        time.sleep(30)
+    finally:
+        print("cleaned up")
+"""
+
+
+@posix
+def test_sigterm_in_a_callback_from_c_still_ends_the_block() -> None:
+    """Numba compiles through such callbacks, where an exception is printed and lost."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_CALLBACK], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert (done.returncode, done.stdout) == (143, "cleaned up\n")
+    assert done.stderr == "localma: ended by SIGTERM\n"
+
+
 MOMENTS = ["scipy.optimize", "typer", "numba", "compiling", "in threads"]
 slow = pytest.mark.slow
 SIGTERMS = [

@@ -14,13 +14,16 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import PurePath
-from threading import Thread
+from threading import Event, Thread
 from time import sleep
 from types import FrameType
 from typing import NoReturn
 
 GRACE_SECONDS = 2.0
 """Time for a command to clean up after a signal. A call of a library may take longer."""
+
+RETRY_SECONDS = 0.02
+"""Pause before a signal whose exception was lost is raised once more."""
 
 MESSAGES = {signal.SIGINT: "interrupted", signal.SIGTERM: "ended by SIGTERM"}
 
@@ -64,11 +67,20 @@ def ending_on_signals() -> Iterator[None]:
     long. A thread therefore ends the process if the block still runs after a grace period.
     """
     received: list[int] = []
+    unwinding = Event()
 
     def unwind(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        if len(received) == 1:  # a second signal must not interrupt the clean-up
+        if not unwinding.is_set():  # a second signal must not interrupt the clean-up
+            unwinding.set()
+            sys.unraisablehook = again
             sys.exit(128 + number)
+
+    def again(unraisable: object) -> None:
+        # A callback from C, as in a compiler, cannot raise: Python would print a traceback and go
+        # on. Another attempt may find the program outside of such a callback.
+        unwinding.clear()
+        Thread(target=_send, args=(received[0],), daemon=True).start()
 
     with _end_after_grace():
         _handle(unwind)
@@ -79,6 +91,14 @@ def ending_on_signals() -> Iterator[None]:
             if received:  # even if a library caught the exception
                 _flush()
                 end_at_once(received[0])
+
+
+def _send(number: int) -> None:
+    sleep(RETRY_SECONDS)
+    if sys.platform == "win32":
+        signal.raise_signal(number)
+    else:
+        os.kill(os.getpid(), number)  # which also ends a wait of the main thread
 
 
 def _flush() -> None:
