@@ -344,7 +344,8 @@ class TestEstimator:
         assert model.dependence_ is None
         assert self.fit(cv=4).dependence_ is not None
         assert self.fit(phi=0.0).dependence_ is None
-        assert self.fit(phi=0.0, folds="blocks").dependence_.kind == "order"
+        blocks = self.fit(phi=0.0, folds="blocks").dependence_
+        assert str(blocks) == "Blocks of consecutive rows were held out, as you chose."
 
     def test_independent_rows_are_split_as_before(self):
         X, P, y = sample(np.random.default_rng(0), 200)
