@@ -32,7 +32,7 @@ from localma.gates.base import (
     is_count,
     is_number,
 )
-from localma.gates.constant import anchor_and_scale, floored
+from localma.gates.constant import anchor_and_scale, disagreement, floored
 from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.engine import block_size, evaluate
 from localma.gates.fused.networks import Ensemble, Network, Stack
@@ -45,6 +45,12 @@ FULL_STEPS = 800
 
 LARGEST_DECAY = 1e12
 """Largest weight decay per unit of the loss; its square is finite in single precision."""
+
+PAPER_DECAY = 0.0047
+"""Relative decay of the paper's gate; decision 8 describes how it was found."""
+
+DECAY_ROWS = 300
+"""Number of rows at which the relative decay is not rescaled."""
 
 BATCH_ROWS = 384
 """Default number of rows of a batch in large samples."""
@@ -101,7 +107,13 @@ class MLPGate(Gate):
     weight_decay : float
         L2 weight decay inside Adam, as in PyTorch: each step adds `weight_decay` times all
         parameters to the gradient of the mean loss, which is not scaled. It does not pull to the
-        global weights; `MLPGate.paper` needs it.
+        global weights.
+    relative_decay : float
+        The same in a unit that does not depend on that of the target, and less of it in larger
+        samples: each step adds ``relative_decay * a * (300 / n)^(1/4)`` times all parameters. The
+        unit ``a`` is the candidates' disagreement: their mean loss minus the loss of their equal
+        average. For squared error it is the variance of the predictions of a row. `MLPGate.paper`
+        needs it.
     logit_bound : float, optional
         The paper's bound B on the logits, which become ``B tanh(g / B)``.
     n_restarts : int
@@ -156,6 +168,7 @@ class MLPGate(Gate):
     batch_size: int | str | None = None
     schedule: str = "cosine"
     weight_decay: float = 0.0
+    relative_decay: float = 0.0
     logit_bound: float | None = None
     n_restarts: int = 1
     start: str = "global"
@@ -189,6 +202,7 @@ class MLPGate(Gate):
             "a positive integer, 'all' or None",
         ),
         "weight_decay": FINITE,
+        "relative_decay": FINITE,
         "logit_bound": POSITIVE.or_none(),
         "n_restarts": COUNT,
         "standardize": FLAG,
@@ -204,21 +218,22 @@ class MLPGate(Gate):
         cls,
         hidden: Sequence[int] = (16,),
         *,
-        logit_bound: float | None = None,
+        logit_bound: float | None = 3.0,
         random_state: RandomState = None,
     ) -> Self:
         """Make the gate of the paper: no shrinkage, Adam at rate 0.01 for 800 full-batch steps.
 
-        The paper does not describe its regularisation. The weight decay of 0.05 is inferred: it
-        reproduces the paper's tables, and training without it does not. Every step is over all
-        rows. With a million rows or more, use `MLPGate` itself.
+        The paper describes neither its regularisation nor its bound on the logits. Both are our
+        reconstruction, not the authors' values: they were chosen because they reproduce the paper's
+        tables (decision 8). The unit of the target does not matter. Every step is over all rows.
+        With a million rows or more, use `MLPGate` itself.
 
         Parameters
         ----------
         hidden : tuple of int
             Units of each hidden layer.
         logit_bound : float, optional
-            The paper's bound B on the logits. By default there is none.
+            The paper's bound B on the logits; None for no bound.
         random_state : int, RandomState instance or None
             Seed of the start.
 
@@ -229,7 +244,13 @@ class MLPGate(Gate):
 
         Examples
         --------
-        >>> MLPGate.paper().weight_decay
+        >>> MLPGate.paper().logit_bound
+        3.0
+
+        The first version of this gate had a fixed weight decay, in the unit of the loss:
+
+        >>> gate = MLPGate.paper(logit_bound=None)
+        >>> gate.set_params(weight_decay=0.05, relative_decay=0.0).weight_decay
         0.05
         """
         return cls(
@@ -238,7 +259,7 @@ class MLPGate(Gate):
             n_steps=FULL_STEPS,
             batch_size="all",
             schedule="constant",
-            weight_decay=0.05,
+            relative_decay=PAPER_DECAY,
             logit_bound=logit_bound,
             start="random",
             tol=0.0,
@@ -479,7 +500,7 @@ class MLPGate(Gate):
 
     def _decay(self, network: Network) -> Float32:
         """Factor of each parameter that Adam adds to the gradient of the scaled loss."""
-        pull = min(self.weight_decay / self.loss_scale_, LARGEST_DECAY)
+        pull = min(self._loss_decay / self.loss_scale_, LARGEST_DECAY)
         decay = np.full(network.n_parameters, pull)
         decay[: network.output_bias.start] += 2.0 * self.shrinkage
         return decay.astype(np.float32)
@@ -548,6 +569,10 @@ def begin(
     if np.isinf(gate.shrinkage) or len(anchor) == 1:
         n_networks = 0
     gate.global_weights_, gate.loss_scale_ = anchor, loss_scale
+    gate._loss_decay = gate.weight_decay
+    if gate.relative_decay > 0.0:
+        unit = disagreement(data, chunks.chunks[0].rows)
+        gate._loss_decay += gate.relative_decay * unit * (DECAY_ROWS / chunks.n_rows) ** 0.25
     gate.mean_, gate.scale_ = layout.mean, layout.scale
     gate.n_features_in_ = len(layout.mean)
     gate.parameters_ = np.empty((n_networks, network.n_parameters), dtype=np.float32)
