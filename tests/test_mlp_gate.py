@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -189,6 +190,40 @@ class TestTraining:
         weights = gate.fit(Labelled.of(X, P, y, loss=get_loss(name))).predict_weights(X)
         assert np.isfinite(weights).all()
         assert weights.std(axis=0).max() > 1e-3
+
+    @pytest.mark.parametrize("batch_size", ["all", 32])
+    def test_progress_is_reported_and_changes_nothing(self, batch_size, monkeypatch, caplog):
+        X, P, y = problem()
+        data = Labelled.of(X, P, y, loss=SQUARED)
+        gate = MLPGate((4, 4), n_steps=90, n_restarts=2, batch_size=batch_size, random_state=0)
+        quiet = clone(gate).fit(data)
+        assert caplog.messages == []
+        for name in ("QUIET_SECONDS", "LOG_SECONDS"):
+            monkeypatch.setattr(f"localma.progress.{name}", 0.0)
+        products = len(X) * quiet.parameters_.shape[1]
+        monkeypatch.setattr("localma.gates.fused.trainer.REPORTED_PRODUCTS", 40 * products)
+        with caplog.at_level("INFO", "localma"):
+            reported = clone(gate).fit(data)
+        np.testing.assert_array_equal(reported.parameters_, quiet.parameters_)
+        done = [
+            int(re.search(r"Training the gate: (\d+) of 180 in", m)[1]) for m in caplog.messages
+        ]
+        assert done[-1] == 180
+        if batch_size == "all":
+            assert done[:3] == [80, 160, 180]
+
+    def test_convergence_ends_a_reported_training(self, monkeypatch):
+        X, P, y = problem()
+        data = Labelled.of(X, P, y, loss=SQUARED)
+        gate = MLPGate((), shrinkage=0.1, tol=1e-3, random_state=0)
+        whole = clone(gate).fit(data)
+        assert whole.n_steps_[0] < 800
+        products = len(X) * whole.parameters_.shape[1]
+        at_the_end = (int(whole.n_steps_[0]) - 1) * products
+        monkeypatch.setattr("localma.gates.fused.trainer.REPORTED_PRODUCTS", at_the_end)
+        reported = clone(gate).fit(data)
+        assert reported.n_steps_ == whole.n_steps_
+        np.testing.assert_array_equal(reported.parameters_, whole.parameters_)
 
     def test_objective_falls_and_more_steps_lower_it(self):
         X, P, y = problem()

@@ -587,13 +587,20 @@ def begin(
 
 
 def theorem_architecture(
-    n: int, p: int, *, smoothness: float = 1.0, tail_index: float = 1.0, constant: float = 1.0
+    n: int,
+    p: int,
+    *,
+    smoothness: float = 1.0,
+    tail_index: float = 1.0,
+    depth_constant: float = 1.0,
+    width_constant: float = 1.0,
 ) -> tuple[int, ...]:
     """Return the hidden layers of the network in Theorems 1 to 3, for `MLPGate(hidden=...)`.
 
     Depth ``D = n^a ceil(log2(8 n^a))`` with ``a = 1 / (4 gamma + 4)``, and width
-    ``p^(floor(kappa) + 1)``, both times a constant that the theorems leave open. A network of
-    depth D has D - 1 hidden layers.
+    ``p^(floor(kappa) + 1)``, each times a constant that the theorems leave open. A network of
+    depth D has D - 1 hidden layers. Such networks are deep and narrow, and often do not train. A
+    smaller depth and a larger width, by other constants, are of the same order.
 
     Parameters
     ----------
@@ -606,8 +613,8 @@ def theorem_architecture(
         strictly below it.
     tail_index : float
         The gamma of the sub-Weibull loss: 0 bounded, 1/2 sub-Gaussian, 1 sub-exponential.
-    constant : float
-        The factor that the theorems leave open.
+    depth_constant, width_constant : float
+        The factors of depth and width that the theorems leave open.
 
     Returns
     -------
@@ -620,14 +627,20 @@ def theorem_architecture(
     (5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5)
     >>> theorem_architecture(100, 5, smoothness=2.0, tail_index=0.5)[:2]
     (25, 25)
+    >>> theorem_architecture(10_000, 5, depth_constant=0.2, width_constant=8.0)
+    (40, 40, 40)
     """
     for name, value, least in (("n", n, 1), ("p", p, 1), ("tail_index", tail_index, 0)):
         if not value >= least:
             raise InvalidInputError(f"{name} must be at least {least}; received {value!r}.")
-    for name, value in (("smoothness", smoothness), ("constant", constant)):
+    for name, value in (
+        ("smoothness", smoothness),
+        ("depth_constant", depth_constant),
+        ("width_constant", width_constant),
+    ):
         if not value > 0:
             raise InvalidInputError(f"{name} must be positive; received {value!r}.")
     growth = n ** (1.0 / (4.0 * tail_index + 4.0))
-    depth = math.ceil(constant * growth * math.ceil(math.log2(8.0 * growth)))
-    width = math.ceil(constant * p ** math.ceil(smoothness))
+    depth = math.ceil(depth_constant * growth * math.ceil(math.log2(8.0 * growth)))
+    width = math.ceil(width_constant * p ** math.ceil(smoothness))
     return (width,) * max(depth - 1, 1)
