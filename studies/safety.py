@@ -1,8 +1,8 @@
 """Is `gate="auto"` safe on real data? Its risk compared with equal, global and local weights.
 
-A cell is a data set of `studies.safety_data`, and a replicate is one split of it. Rents and
-insurance are read from the folder LOCALMA_DATA. Data sets whose file is missing are left out and
-named.
+A cell is a data set with a size of the labelled sample, and a replicate is one split of it. Methods
+are chosen on the cells of the half "selection", and judged on those of the half "confirmation":
+`--cells half=selection`. Data sets whose file or package is missing are left out and named.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ from localma.losses import get_loss
 from studies.findings import Finding, NotRunError, Results
 from studies.harness import Cell, Study, Table
 from studies.pairs import difference
-from studies.safety_data import DATA_SETS, DataSet, Part, data_folder
+from studies.safety_confirmation import CONFIRMATION
+from studies.safety_data import DataSet, Part, data_folder
+from studies.safety_selection import SELECTION
 
 Array = NDArray[np.floating]
 Metrics = dict[str, float]
+
+DATA_SETS = {data.name: data for data in (*SELECTION, *CONFIRMATION)}
 
 METHODS = ("equal", "global", "local", "paper", "auto")
 
 
 def run(keys: Mapping[str, Any], seed: np.random.SeedSequence, methods: Sequence[str]) -> Metrics:
     """Metrics of some methods on one split of one data set, keyed "method:metric"."""
-    data = DATA_SETS[keys["data"]]
+    data = DATA_SETS[keys["data"]].with_sample(keys["n"])
     sample, test = data.split(data_folder(), np.random.default_rng(seed))
     gates = {name: name for name in methods}
     return compare(data, sample, test, gates, int(seed.generate_state(2)[1]) // 2)
@@ -138,8 +142,13 @@ def _missing() -> list[str]:
 
 
 def _cells() -> tuple[Cell, ...]:
-    there = [name for name, data in DATA_SETS.items() if not data.missing(data_folder())]
-    return tuple(Cell({"data": name}, METHODS, 20) for name in there)
+    # The confirmation half counts as slow, so that a quick run never looks at it.
+    return tuple(
+        Cell({"half": data.half, "data": data.name, "n": n}, METHODS, 20, data.half != "selection")
+        for data in DATA_SETS.values()
+        if not data.missing(data_folder())
+        for n in data.sizes or (data.n_sample,)
+    )
 
 
 STUDY = Study(

