@@ -16,7 +16,9 @@ from studies import false_alarms, intervals, safety, shifts
 from studies.findings import NotRunError, Results
 from studies.safety import DATA_SETS
 from studies.safety_data import MOST_TESTED, Copies, Part, Table, data_folder
+from studies.safety_results import CONSTANT, claims_of, mean_of, worst_of
 from studies.scenarios import candidates, scenario_2_truth
+from studies.stacking import CHOSEN_FROM
 
 FOLDER = data_folder()
 
@@ -95,9 +97,8 @@ def test_the_predictions_of_a_split_are_finite(data):
 @pytest.mark.parametrize("name", IN_HALF["selection"])
 def test_the_predictions_of_a_split_suit_its_loss(name):
     data = usable(name)
-    sample, test = data.split(FOLDER, np.random.default_rng(0))
-    risk = safety.risk_on(data, safety.fitted(data, sample, "equal", 0), test)
-    assert 0 < risk < 100
+    problem, _, test = safety.posed(data, *data.split(FOLDER, np.random.default_rng(0)))
+    assert 0 < problem.risk(test, test.P.mean(axis=1)) < 100
 
 
 def test_copies_are_exchangeable_but_not_equal():
@@ -166,7 +167,7 @@ def test_auto_is_not_far_behind_constant_weights(name):
         for number in range(3)
     ]
     results = Results([(keys_of(name), metrics) for metrics in replicates])
-    assert safety.summary(results, keys_of(name))["percent"] < 8.0
+    assert worst_of(results, CONSTANT, **keys_of(name)) < 0.08
 
 
 def test_auto_takes_the_local_gate_where_it_pays():
@@ -178,39 +179,119 @@ def test_auto_takes_the_local_gate_where_it_pays():
     assert auto < 0.8 * constant
 
 
-def replicates_of(**risks):
-    """Results of one data set whose verdict always claims a clear gain of 1."""
+SELECTED, CONFIRMED = (
+    {"half": half, "data": name, "n": 1000}
+    for half, name in (("selection", "churn"), ("confirmation", "spam"))
+)
+
+
+def replicates_of(keys, gain=1.0, processor=1.0, **risks):
+    """Results of one cell; each verdict claims a gain with an error of .1."""
+    verdict = {"auto:gain": gain, "auto:gain_error": 0.1, "lightgbm:processor": 1.0}
+    verdict |= {"auto:processor": 0.5, "auto_own:processor": processor}
     count = len(next(iter(risks.values())))
-    verdict = {"auto:gain": 1.0, "auto:gain_error": 0.1}
-    return Results(
+    return [
         (
-            {"data": "iris"},
+            keys,
             {f"{method}:risk": values[k] for method, values in risks.items()}
             | verdict
             | {"auto:true_gain": risks["global"][k] - risks["auto"][k]},
         )
         for k in range(count)
-    )
+    ]
 
 
-def test_the_summary_compares_with_the_better_constant_and_counts_wrong_verdicts():
-    results = replicates_of(equal=[4.0, 4.0], **{"global": [2.0, 2.0]}, auto=[1.0, 3.0])
-    assert safety.summary(results, "iris") == {
-        "data": "iris",
-        "better": "global",
-        "percent": 0.0,
-        "error": pytest.approx(50.0),
-        "safe": True,
-        "claims": 2,
-        "wrong": 1,
+def cell(keys, auto, own, choice=1.0, **others):
+    """Three replicates; `global` has risk 1.0, the other rivals 2.0."""
+    rivals = dict.fromkeys(CHOSEN_FROM, 2.0) | {"global": 1.0, "choice": choice}
+    risks = rivals | {"auto": auto, "auto_own": own}
+    noise = np.array([0.0, 1e-4, -1e-4])
+    return replicates_of(keys, **others, **{name: risk + noise for name, risk in risks.items()})
+
+
+def verdicts(rows, half):
+    found = [f for f in safety.STUDY.findings if f.panel == f"{half} half"]
+    return [finding.verdict(Results(rows)) for finding in found]
+
+
+def test_every_bar_can_be_met_and_missed():
+    met = cell(SELECTED, auto=1.0, own=0.9)
+    assert verdicts(met, "selection") == ["agrees"] * 6 + ["does not agree"]
+    assert verdicts(cell(SELECTED, 0.9, 0.9), "selection") == ["agrees"] * 7
+    missed = cell(SELECTED, auto=1.02, own=1.06, processor=3.1)
+    assert verdicts(missed, "selection") == ["does not agree"] * 7
+
+
+def test_a_half_is_judged_by_its_own_cells():
+    rows = cell(SELECTED, auto=1.02, own=1.06) + cell(CONFIRMED, auto=0.9, own=0.9)
+    assert "agrees" not in verdicts(rows, "selection")[:5]
+    assert verdicts(rows, "confirmation") == ["agrees"] * 7
+
+
+def test_a_small_mean_difference_does_not_hide_the_worst_cell():
+    rows = cell(SELECTED, auto=0.9, own=1.06) + cell(SELECTED | {"n": 300}, auto=0.9, own=0.5)
+    assert verdicts(rows, "selection")[2:5] == ["agrees", "does not agree", "agrees"]
+
+
+def test_a_cell_without_all_six_rivals_is_not_compared_with_the_best_of_them():
+    rows = cell(SELECTED, auto=0.9, own=0.9)
+    for _, metrics in rows:
+        del metrics["ridge:risk"]
+    assert verdicts(rows, "selection")[2] == "not run yet"
+    assert verdicts(rows, "selection")[0] == "agrees"
+
+
+def test_the_tables_have_every_cell_and_the_means():
+    rows = cell(SELECTED, auto=0.9, own=0.8) + cell(SELECTED | {"n": 300}, auto=1.0, own=1.0)
+    lines = safety.overview(Results(rows)).splitlines()
+    assert lines[0].endswith("selection half**")
+    assert lines[4].startswith("| churn | 300 | +0.00 ± 0.00 global |")
+    assert lines[5].startswith("| churn | 1,000 | -10.00 ± 0.00 global | -20.00 ± 0.00 global |")
+    assert lines[6].startswith("| mean |  | -5.00 ± 0.00 | -10.00 ± 0.00 |")
+    assert lines[7].startswith("| worst |  | +0.00 | +0.00 |")
+
+
+def test_the_notes_count_wrong_verdicts_and_compare_times():
+    rows = cell(SELECTED, auto=1.1, own=0.9, processor=2.5)
+    claims = claims_of(Results(rows), half="selection")
+    assert (claims.clear, claims.wrong, claims.fits) == (3, 3, 3)
+    assert claims_of(Results(cell(SELECTED, 1.1, 0.9, gain=0.1)), half="selection").clear == 0
+    lines = safety.notes(Results(rows))
+    assert lines[0] == "selection: 3 of 3 verdicts of auto are clear, 3 of them wrong"
+    assert "2.5 x LightGBM" in lines[2]
+
+
+def test_the_figure_has_a_dot_per_data_set(tmp_path):
+    pytest.importorskip("matplotlib")
+    rows = cell(SELECTED, auto=0.9, own=0.8) + cell(CONFIRMED, auto=0.9, own=0.9)
+    (path,) = safety.STUDY.figures["safety"](Results(rows), tmp_path)
+    assert path.stat().st_size > 5000
+
+
+def test_a_replicate_has_the_risk_and_the_time_of_every_method():
+    keys = keys_of("diabetes")
+    methods = ("ridge", "equal", "global", "best", "local", "auto")
+    metrics = safety.STUDY.replicate(keys, 0, methods)
+    for method in methods:
+        assert metrics[f"{method}:risk"] > 0
+        assert metrics[f"{method}:processor"] >= 0
+    alone = safety.STUDY.replicate(keys, 0, ("ridge",))
+    assert alone["ridge:risk"] == metrics["ridge:risk"], "methods must not depend on each other"
+
+
+def test_methods_without_their_package_are_left_out(monkeypatch):
+    monkeypatch.setattr(safety, "find_spec", lambda name: None)
+    methods = safety.available_methods(DATA_SETS["diabetes"])
+    assert {"ridge", "auto", "best"} <= set(methods)
+    assert not {"lightgbm", "direct", "choice"} & set(methods)
+    assert any("lightgbm is not installed" in line for line in safety.notes(Results([])))
+
+
+def test_a_quick_run_never_looks_at_the_confirmation_half():
+    assert {cell.slow for cell in safety.STUDY.cells if cell.keys["half"] == "confirmation"} <= {
+        True
     }
-
-
-def test_a_data_set_where_auto_is_always_two_percent_behind_is_not_safe():
-    results = replicates_of(equal=[4.0] * 4, **{"global": [1.0] * 4}, auto=[1.02, 1.02, 1.02, 1.03])
-    findings = [finding.verdict(results) for finding in safety.STUDY.findings]
-    assert findings == ["does not agree"] * 3
-    assert "auto - global = +2.25 %" in safety.notes(results)[0]
+    assert {cell.slow for cell in safety.STUDY.cells if cell.keys["half"] == "selection"} == {False}
 
 
 def test_nothing_is_claimed_before_anything_was_run():
@@ -219,7 +300,7 @@ def test_nothing_is_claimed_before_anything_was_run():
     assert {finding.verdict(nothing) for finding in shifts.STUDY.findings} == {"not run yet"}
     assert shifts.notes(nothing) == []
     with pytest.raises(NotRunError, match="auto"):
-        safety.summaries(nothing)
+        mean_of(nothing, CONSTANT, half="selection")
 
 
 @pytest.mark.parametrize("shift", shifts.SHIFTS.values(), ids=list(shifts.SHIFTS))
