@@ -62,6 +62,12 @@ MANY_INPUTS = 32
 CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
 """Prior weight of the constant points; the local gates share the remainder evenly."""
 
+EQUAL_PRIOR = 6.0
+"""Further prior weight of equal weights, per free weight of the global ones and row.
+
+The estimation of M - 1 weights from n rows costs about (M - 1) / n of the risk.
+"""
+
 _COLUMNS = ("risk", "standard_error", "weight")
 _STATE = (
     Saved("global_weights", "M", on_simplex=True),
@@ -627,9 +633,11 @@ class ShrunkGate(Gate):
             kinds["linear"] = linear, LINEAR_STRENGTHS
         if n_candidates > 1:
             kinds["local"] = clone(self.base or base), self.strengths
-        prior = 1.0 - sum(CONSTANT_PRIOR.values())
+        constant = dict(CONSTANT_PRIOR)
+        prior = 1.0 - sum(constant.values())
+        constant["equal"] += EQUAL_PRIOR * (n_candidates - 1) / n_effective
         crowd = max(1.0, n_inputs / MANY_INPUTS)
-        return [Point(name, constant_prior) for name, constant_prior in CONSTANT_PRIOR.items()] + [
+        return [Point(name, constant_prior) for name, constant_prior in constant.items()] + [
             Point(name, prior / len(kinds) / len(strengths), gate, strength * crowd / n_effective)
             for name, (gate, strengths) in kinds.items()
             for strength in strengths
