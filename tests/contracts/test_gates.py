@@ -226,12 +226,12 @@ def test_level_of_the_target_does_not_matter(name):
 @EVERY_GATE
 @pytest.mark.parametrize("unit", [1e-20, 1e-8, 1e8, 1e20])
 def test_unit_of_the_target_does_not_matter(name, unit):
-    if name == "paper":
-        pytest.skip("its weight decay is in the unit of the loss")
     X, P, y = problem()
     one = fitted(name, X, P, y).predict_weights(X)
     other = fitted(name, X, unit * P, unit * y).predict_weights(X)
-    np.testing.assert_allclose(other, one, atol=1e-3)
+    # The learning rate of the paper's gate never falls, which magnifies rounding.
+    tolerance = 0.03 if name == "paper" else 1e-3
+    np.testing.assert_allclose(other, one, atol=tolerance)
 
 
 @EVERY_GATE

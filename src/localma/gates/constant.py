@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -282,27 +282,47 @@ def anchor_and_scale(
     If the global weights fit nearly perfectly, the scale is a millionth of the risk of equal
     weights; if these do too, it is one. Predictions are read slice by slice.
     """
-    M, K = data.P.shape[1:]
+    M = data.n_candidates
     equal: Float64 = np.full(M, 1.0 / M)
     weights = global_weights
     if M == 1:
         weights = equal
     if weights is None:
         weights = find_global_weights(data, rows)
-    sums = np.zeros(3)
-    n = len(data.sample_weight[row_index(rows)])
-    for index in row_slices(n, rows, M * K):
-        P, y, weight = data.P[index], data.y[index], data.sample_weight[index]
-        risks = [
-            weighted_sum(weight, row_losses(data.loss, y, global_average(w, P)))
-            for w in (weights, equal)
-        ]
-        sums += [*risks, weight.sum()]
-    risk, equal_risk = np.abs(sums[:2] / sums[2])
+    risk, equal_risk = np.abs(_risks(data, rows, [weights, equal]))
     scale = max(float(risk), 1e-6 * float(equal_risk))
     if not scale > np.finfo(np.float64).tiny:
         scale = 1.0
     return np.asarray(weights, dtype=np.float64), scale
+
+
+def disagreement(data: Labelled, rows: Rows | None) -> float:
+    """Mean loss of the candidates minus that of their equal average, over some rows.
+
+    It is what equal weights gain, at least zero for a convex loss. For squared error it is the
+    variance of the predictions of a row, whatever the targets are (Krogh and Vedelsby, 1995).
+
+    >>> from localma.losses import squared_error
+    >>> P, y = np.array([[[1.0], [3.0]]]), np.array([[7.0]])
+    >>> disagreement(Labelled.of(np.zeros((1, 1)), P, y, loss=squared_error()), None)
+    1.0
+    """
+    M = data.n_candidates
+    *alone, together = _risks(data, rows, [*np.eye(M), np.full(M, 1.0 / M)])
+    return max(0.0, float(np.mean(alone) - together))
+
+
+def _risks(data: Labelled, rows: Rows | None, weights: Sequence[Array]) -> Float64:
+    """Mean loss of some rows under each of several constant weights (M,), slice by slice."""
+    M, K = data.P.shape[1:]
+    sums, total = np.zeros(len(weights)), 0.0
+    for index in row_slices(len(data.sample_weight[row_index(rows)]), rows, M * K):
+        P, y, weight = data.P[index], data.y[index], data.sample_weight[index]
+        sums += [
+            weighted_sum(weight, row_losses(data.loss, y, global_average(w, P))) for w in weights
+        ]
+        total += weight.sum()
+    return sums / total
 
 
 def floored(weights: Array) -> Array:
