@@ -26,6 +26,7 @@ from localma.gates import (
     ShrunkGate,
     TextGate,
     TorchGate,
+    TreeGate,
 )
 from localma.losses import get_loss
 from tests.tiny_models import as_images, as_texts, tiny_body, tiny_encoder
@@ -93,6 +94,7 @@ GATES = {
     "mlp": MLPGate(hidden=(8,), n_steps=60, random_state=0),
     "mlp_deep": MLPGate(hidden=(8, 4), n_steps=40, n_restarts=2, random_state=0),
     "paper": MLPGate.paper(random_state=0),
+    "trees": TreeGate(shrinkage=0.05, random_state=0),
     "shrunk": ShrunkGate(cv=2, n_restarts=2, random_state=0),
     "shrunk_base": ShrunkGate(MLPGate((4, 3), n_steps=60), cv=2, linear=False, random_state=0),
     **torch_gates(),
@@ -102,7 +104,7 @@ LEARNING = [name for name in GATES if name != "equal"]
 LOCAL = [name for name in LEARNING if name != "global"]
 SHRINKABLE = [name for name in LOCAL if name != "paper" and not name.startswith("shrunk")]
 IN_TORCH = ("torch", "image", "text")
-NETWORKS = [name for name in [*SHRINKABLE, "paper"] if not name.startswith(IN_TORCH)]
+NETWORKS = [n for n in [*SHRINKABLE, "paper"] if n != "trees" and not n.startswith(IN_TORCH)]
 EVERY_GATE = pytest.mark.parametrize("name", GATES)
 
 

@@ -903,6 +903,15 @@ def _fade(mixed: Float64, row: int, share: float, towards: Float64, floor: float
 
 
 @njit(**_INNER)
+def _begin(mixed: Float64, origin: int, count: int, constant: Float64, trees: Float64) -> None:
+    """Set the weights of the rows to the constant ones, plus those of trees if there are any."""
+    for m in range(constant.size):
+        mixed[m, :count] = constant[m]
+        if trees.shape[0] > 0:
+            mixed[m, :count] += trees[origin : origin + count, m]
+
+
+@njit(**_INNER)
 def _write(mixed: Float64, origin: int, count: int, P: Float64, out: Float64) -> None:
     """Write the weights of the rows, or the average of predictions if there are any."""
     for row in range(count):
@@ -927,14 +936,14 @@ _NUMBERS, _TABLE = _read_only(types.float64, 1), _read_only(types.float64, 2)
         types.intp[::1], types.float64[:, ::1], _read_only(types.float32, 1), _NUMBERS,
         _TABLE, _TABLE, _TABLE, _TABLE, _NUMBERS, _TABLE,
         types.float64, _NUMBERS, types.float64, _F, types.float64[:, ::1],
-        types.Array(types.float64, 3, "C", readonly=True), types.float64[:, ::1],
+        types.Array(types.float64, 3, "C", readonly=True), types.float64[:, ::1], _TABLE,
     )
 )  # fmt: skip
 def evaluate(
     X: Float64, standards: Float64, networks: Integers, sizes: Integers, settings: Float64,
     thetas: Float32, constant: Float64, columns: Float64, directions: Float64, ends: Float64,
     landmarks: Float64, spacing: Float64, gaps: Float64, power: float, towards: Float64,
-    floor: float, workspace: Float32, buffer: Float64, P: Float64, out: Float64,
+    floor: float, workspace: Float32, buffer: Float64, P: Float64, out: Float64, trees: Float64,
 ) -> None:  # fmt: skip
     """Average networks with fixed shares, fade outside the sample, and average predictions.
 
@@ -958,6 +967,7 @@ def evaluate(
         rows and their sums.
     P : (n, M, K) predictions; no rows to get the weights.
     out : (n, K) the average of the predictions, or (n, M) the weights.
+    trees : (n, M) weights of trees times their shares, which are added; no rows without trees.
     """
     units, n_candidates, block = pointer(workspace), constant.size, buffer.shape[1]
     mixed = buffer[:n_candidates]
@@ -965,8 +975,7 @@ def evaluate(
     for origin in range(0, X.shape[0], block):
         count = min(block, X.shape[0] - origin)
         width = (count + LANES - 1) // LANES * LANES
-        for m in range(n_candidates):
-            mixed[m, :count] = constant[m]
+        _begin(mixed, origin, count, constant, trees)
         standard = np.intp(-1)
         for g in range(networks.shape[0]):
             if networks[g, 0] != standard:
