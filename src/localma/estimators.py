@@ -59,7 +59,7 @@ from localma.folds import (
     make_folds,
     number_groups,
 )
-from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate
+from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate, TreeGate
 from localma.gates.base import Evidence
 from localma.gates.constant import find_global_weights, standardize_outputs
 from localma.gates.labelled import Inputs
@@ -90,6 +90,7 @@ LEAST_WARNED, MOST_WARNED = 20, 256
 GATES: dict[str, Callable[[], Gate]] = {
     "auto": ShrunkGate,
     "local": MLPGate,
+    "trees": TreeGate,
     "global": GlobalGate,
     "equal": EqualGate,
     "paper": MLPGate.paper,

@@ -64,7 +64,10 @@ MANY_INPUTS = 32
 """Beyond this number of inputs, shrinkage grows with it: each input adds noise to the logits."""
 
 CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
-"""Prior weight of the constant points; the local gates share the remainder evenly."""
+"""Prior weight of the constant points; the local gates have the remainder."""
+
+TREES_PRIOR = 0.2
+"""Share of the trees in the prior weight of the local gates; the other kinds share the rest."""
 
 _COLUMNS = ("risk", "standard_error", "weight")
 _STATE = (
@@ -153,6 +156,7 @@ class ShrunkGate(Gate):
     random_state: RandomState = None
 
     needs_folds: ClassVar[bool] = True
+    parameters_of_older_files: ClassVar[Mapping[str, Any]] = {"trees": False}
     _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"rule": tuple(RULES)}
     _rules: ClassVar[Mapping[str, Rule]] = {
         "linear": FLAG,
@@ -643,9 +647,12 @@ class ShrunkGate(Gate):
                 clone(self.base or base),
                 [strength * unit for strength in self.strengths],
             )
-        prior = 1.0 - sum(CONSTANT_PRIOR.values())
+        others = [name for name in kinds if name != "trees"]
+        of_trees = TREES_PRIOR if "trees" in kinds else 0.0
+        priors = dict.fromkeys(others, (1.0 - of_trees) / max(1, len(others))) | {"trees": of_trees}
+        local = 1.0 - sum(CONSTANT_PRIOR.values())
         return [Point(name, constant_prior) for name, constant_prior in CONSTANT_PRIOR.items()] + [
-            Point(name, prior / len(kinds) / len(shrinkages), gate, shrinkage)
+            Point(name, local * priors[name] / len(shrinkages), gate, shrinkage)
             for name, (gate, shrinkages) in kinds.items()
             for shrinkage in shrinkages
         ]
