@@ -69,6 +69,12 @@ CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
 TREES_PRIOR = 0.2
 """Share of the trees in the prior weight of the local gates; the other kinds share the rest."""
 
+EQUAL_PRIOR = 6.0
+"""Further prior weight of equal weights, per free weight of the global ones and row.
+
+The estimation of M - 1 weights from n rows costs about (M - 1) / n of the risk.
+"""
+
 _COLUMNS = ("risk", "standard_error", "weight")
 _STATE = (
     Saved("global_weights", "M", on_simplex=True),
@@ -650,8 +656,10 @@ class ShrunkGate(Gate):
         others = [name for name in kinds if name != "trees"]
         of_trees = TREES_PRIOR if "trees" in kinds else 0.0
         priors = dict.fromkeys(others, (1.0 - of_trees) / max(1, len(others))) | {"trees": of_trees}
-        local = 1.0 - sum(CONSTANT_PRIOR.values())
-        return [Point(name, constant_prior) for name, constant_prior in CONSTANT_PRIOR.items()] + [
+        constant = dict(CONSTANT_PRIOR)
+        local = 1.0 - sum(constant.values())
+        constant["equal"] += EQUAL_PRIOR * (n_candidates - 1) / n_effective
+        return [Point(name, constant_prior) for name, constant_prior in constant.items()] + [
             Point(name, local * priors[name] / len(shrinkages), gate, shrinkage)
             for name, (gate, shrinkages) in kinds.items()
             for shrinkage in shrinkages
