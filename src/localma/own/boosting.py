@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from localma._types import Array, Float64, Rows
+from localma._types import AnyArray, Array, Float64, Rows
+from localma.errors import FileFormatError
 from localma.folds import evenly_spaced
+from localma.gates.base import Arrays, arrays_below, check_arrays
 from localma.own.recalibration import inner_folds
 from localma.own.scales import Objective
 from localma.trees.boosting import Bins, Growth, Trees, boost
@@ -43,6 +45,23 @@ class Boosted:
     def __call__(self, start: Array, X: Array) -> Float64:
         """Correct scores (n, S) of rows with inputs (n, p): (n, S)."""
         return start + self.shift + self.trees.predict(X)
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return the numbers by name."""
+        return {"shift": self.shift} | {f"trees.{k}": a for k, a in self.trees.arrays().items()}
+
+    @classmethod
+    def restore(cls, arrays: Arrays, n_inputs: int, n_scores: int) -> Boosted:
+        """Restore the shift and the trees; refuse those of other shapes."""
+        own = {name: array for name, array in arrays.items() if not name.startswith("trees.")}
+        check_arrays(own, {"shift": ("f", (n_scores,))}, "Boosted trees")
+        trees = Trees.restore(arrays_below(arrays, "trees."))
+        if trees.n_inputs != n_inputs or trees.n_scores != n_scores:
+            raise FileFormatError(
+                f"Trees of an own model must take {n_inputs} inputs and give {n_scores} scores; "
+                f"received {trees.n_inputs} and {trees.n_scores}."
+            )
+        return cls(own["shift"], trees)
 
 
 @dataclass(frozen=True)
@@ -128,7 +147,8 @@ def fit_boosted(
     >>> from localma.own.scales import Link, Objective
     >>> X = np.linspace(0, 1, 200)[:, None]
     >>> y, start = np.where(X > 0.5, 5.0, 3.0), np.zeros((200, 1))
-    >>> objective = Objective.of(squared_error(), Link("identity", np.zeros(1)), y, start)
+    >>> link = Link.of(squared_error(), y, np.ones(200), is_classification=False)
+    >>> objective = Objective.of(squared_error(), link, y, start)
     >>> boosted = fit_boosted(objective, X, y, start, np.ones(200))
     >>> boosted(np.zeros((2, 1)), np.array([[0.1], [0.9]])).round(1).tolist()
     [[3.0], [5.0]]

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from localma._types import Array, Float64, Rows
+from localma._types import AnyArray, Array, Float64, Rows
 from localma.folds import evenly_spaced
+from localma.gates.base import Arrays, check_arrays
 from localma.own.scales import Objective
 
 PENALTIES = np.append(10.0 ** np.arange(-6.0, 1.5), 1e6)
@@ -21,8 +22,10 @@ PENALTIES = np.append(10.0 ** np.arange(-6.0, 1.5), 1e6)
 CLASS_PENALTY = 0.5
 """Penalty of the offset of a class, worth half a row."""
 FOLDS = 5
-MOST_ROWS = 20_000
-"""A few coefficients need no more rows than this."""
+MOST_SLOPES = 100
+"""Functions of more inputs are left to trees."""
+MOST_NUMBERS = 2**20
+"""Numbers in the table of derivatives: a few coefficients need no more rows."""
 MOST_STEPS = 25
 SMALL_STEP = 1e-9
 HALVINGS = 8
@@ -50,6 +53,18 @@ class Affine:
         """Correct scores: those of the average (n, S), of the candidates (n, M, S) -> (n, S)."""
         return start + self.offset + np.einsum("m,nms->ns", self.slopes, Z - self.centre)
 
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return the numbers by name."""
+        return {"offset": self.offset, "slopes": self.slopes, "centre": self.centre}
+
+    @classmethod
+    def restore(cls, arrays: Arrays, n_slopes: int, n_scores: int) -> Affine:
+        """Restore the function from its numbers; refuse those of other shapes."""
+        shapes = {"offset": (n_scores,), "slopes": (n_slopes,), "centre": (n_slopes, n_scores)}
+        expected = {name: ("f", shape) for name, shape in shapes.items()}
+        check_arrays(arrays, expected, "An affine function")
+        return cls(arrays["offset"], arrays["slopes"], arrays["centre"])
+
 
 def fit_affine(
     objective: Objective,
@@ -75,13 +90,14 @@ def fit_affine(
     >>> from localma.losses import squared_error
     >>> from localma.own.scales import Link, Objective
     >>> f = np.linspace(0, 1, 50)[:, None]
-    >>> link = Link("identity", np.zeros(1))
-    >>> objective = Objective.of(squared_error(), link, 2 * f + 3, f)
-    >>> affine = fit_affine(objective, 2 * f + 3, f, f[:, None], np.ones(50))
+    >>> y, weight = 2 * f + 3, np.ones(50)
+    >>> link = Link.of(squared_error(), y, weight, is_classification=False)
+    >>> affine = fit_affine(Objective.of(squared_error(), link, y, f), y, f, f[:, None], weight)
     >>> affine(np.array([[2.0]]), np.array([[[2.0]]])).round(3).tolist()
     [[7.0]]
     """
-    rows = evenly_spaced(np.flatnonzero(weight > 0), MOST_ROWS)
+    n_numbers = Z.shape[2] * (Z.shape[1] + Z.shape[2])
+    rows = evenly_spaced(np.flatnonzero(weight > 0), MOST_NUMBERS // n_numbers + 1)
     y, start, Z, weight = y[rows], start[rows], Z[rows], weight[rows] / weight[rows].mean()
     centre, n_offsets = np.average(Z, axis=0, weights=weight), y.shape[1]
     sample = _Design(objective, y, start, _design(Z - centre), weight)
@@ -145,7 +161,7 @@ class _Design:
     def penalties(self, n_offsets: int) -> Float64:
         """Ridge penalties of the coefficients: (penalties, q)."""
         _, (total,) = self.curvatures(np.zeros(self.J.shape[2]))
-        largest = float(np.linalg.eigvalsh(total[n_offsets:, n_offsets:])[-1])
+        largest = max(np.linalg.eigvalsh(total[n_offsets:, n_offsets:]), default=0.0)
         penalties = np.zeros((len(PENALTIES), len(total)))
         penalties[:, n_offsets:] = PENALTIES[:, None] * max(largest, np.finfo(np.float64).tiny)
         if n_offsets > 1:  # classes, some of which may have no rows

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import expit, log_expit, logit, logsumexp
 
 from localma._types import Array, Float64, Rows
-from localma.losses import PROBABILITY, REAL, Loss
+from localma.losses import PROBABILITY, Interval, Loss
 
 LinkName = Literal["identity", "log", "logit", "softmax"]
 LINKS: tuple[LinkName, ...] = get_args(LinkName)
@@ -37,16 +37,19 @@ class Link:
         The map. "softmax" takes the probabilities of K classes, all others act elementwise.
     floor : (K,) array
         Smallest prediction of each output that a logarithm takes.
+    bounds : (2,) array
+        Smallest and largest prediction that the loss allows.
 
     Examples
     --------
-    >>> link = Link("log", np.array([0.1]))
+    >>> link = Link("log", np.array([0.1]), np.array([0.0, np.finfo(float).max]))
     >>> link.means(link.scores(np.array([[2.0], [0.0]]))).round(6).tolist()
     [[2.0], [0.1]]
     """
 
     name: LinkName
     floor: Float64
+    bounds: Float64
 
     @classmethod
     def of(cls, loss: Loss, y: Array, weight: Array, *, is_classification: bool) -> Link:
@@ -54,15 +57,19 @@ class Link:
 
         loss : the loss; y : (n, K) targets; weight : (n,) weights of the rows.
         """
-        K = y.shape[1]
-        if is_classification:
-            return cls("softmax", np.full(K, LEAST_PROBABILITY))
-        if loss.prediction == PROBABILITY:
-            return cls("logit", np.full(K, LEAST_PROBABILITY))
-        if loss.prediction.low == 0.0 and loss.prediction.high == np.inf:
+        K, bounds = y.shape[1], _bounds(loss.prediction)
+        if is_classification and K > 1:
+            return cls("softmax", np.full(K, LEAST_PROBABILITY), np.array([0.0, 1.0]))
+        if is_classification or loss.prediction == PROBABILITY:
+            return cls("logit", np.full(K, LEAST_PROBABILITY), np.array([0.0, 1.0]))
+        if bounds[0] >= 0.0 and loss.prediction.high == np.inf:
             mean = np.average(np.abs(y), axis=0, weights=weight)
-            return cls("log", np.maximum(LEAST_MEAN * mean, np.finfo(np.float64).tiny))
-        return cls("identity", np.zeros(K))
+            return cls("log", np.maximum(LEAST_MEAN * mean, np.finfo(np.float64).tiny), bounds)
+        return cls("identity", np.zeros(K), bounds)
+
+    def take(self, columns: Rows) -> Link:
+        """Select outputs."""
+        return Link(self.name, self.floor[columns], self.bounds)
 
     def scores(self, P: Array) -> Float64:
         """Map predictions (..., K) to scores of the same shape."""
@@ -77,13 +84,24 @@ class Link:
     def means(self, scores: Array) -> Float64:
         """Map scores (..., K) to predictions of the same shape."""
         values: Float64 = np.asarray(scores, dtype=np.float64)
-        if self.name == "identity":
-            return values
         if self.name == "log":
-            return np.exp(np.clip(values, -LARGEST_SCORE, LARGEST_SCORE))
-        if self.name == "logit":
-            return np.asarray(expit(values))
-        return np.exp(values - logsumexp(values, axis=-1, keepdims=True))
+            values = np.exp(np.clip(values, -LARGEST_SCORE, LARGEST_SCORE))
+        elif self.name == "logit":
+            values = np.asarray(expit(values))
+        elif self.name == "softmax":
+            values = np.exp(values - logsumexp(values, axis=-1, keepdims=True))
+        return np.clip(values, *self.bounds)
+
+
+def _bounds(domain: Interval) -> Float64:
+    """Smallest and largest finite number of an interval: (2,)."""
+    limits = np.finfo(np.float64)
+    low, high = np.clip([domain.low, domain.high], limits.min, limits.max)
+    if not domain.low_closed and np.isfinite(domain.low):
+        low = np.nextafter(low, np.inf) if low else limits.tiny
+    if not domain.high_closed and np.isfinite(domain.high):
+        high = np.nextafter(high, -np.inf) if high else -limits.tiny
+    return np.array([low, high])
 
 
 @dataclass(frozen=True)
@@ -120,8 +138,7 @@ class Objective:
 
     def take(self, columns: Rows) -> Objective:
         """Select outputs."""
-        link = Link(self.link.name, self.link.floor[columns])
-        return Objective(self.loss, link, self.width[columns])
+        return Objective(self.loss, self.link.take(columns), self.width[columns])
 
     def values(self, y: Array, scores: Array) -> Float64:
         """Loss of each row: (n, K), (n, K) -> (n,)."""
@@ -160,13 +177,3 @@ class Objective:
             return self.loss.derivative(y, mu), curvature
         difference = self.loss.value(y, above) - self.loss.value(y, below)
         return difference / (2.0 * self.width), curvature
-
-
-def within(values: Array, loss: Loss) -> Array:
-    """Predictions (n, K), moved into the interval that the loss allows."""
-    domain = loss.prediction
-    if domain == REAL:
-        return values
-    tiny = float(np.finfo(np.float64).tiny)
-    low = domain.low if domain.low_closed else domain.low + tiny
-    return np.clip(values, low, domain.high)
