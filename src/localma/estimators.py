@@ -53,7 +53,7 @@ from localma.checks.fit import checked_rows, find_cautions, outside_sample
 from localma.checks.losses import check_sample
 from localma.checks.training_rows import SampleLosses, find_trained_on_sample
 from localma.dependence import Blocks, Dependence, find_blocks
-from localma.equations import local_average
+from localma.equations import local_average, row_losses
 from localma.errors import InvalidInputError, InvalidParameterError, unknown_name
 from localma.evidence import Baseline, LocalityGain
 from localma.folds import (
@@ -71,6 +71,8 @@ from localma.gates.constant import find_global_weights
 from localma.gates.labelled import Inputs, count_inputs
 from localma.losses import Loss, get_loss
 from localma.own.companions import OWN_MODELS, PREFIX, Wanted, add_own
+from localma.own.models import Sample, scored
+from localma.own.shared_error import SharedError, find_shared_error
 from localma.probes import Probes
 from localma.tables.encoder import GateFeatures, refuse_dates
 from localma.tables.frames import (
@@ -194,6 +196,7 @@ class _LocalMA(BaseEstimator):
     mean_weights_: Array | None
     probes_: Probes | None
     sample_losses_: SampleLosses | None
+    shared_error_: SharedError | None
     _warned_outside = False
 
     def __init__(
@@ -277,6 +280,7 @@ class _LocalMA(BaseEstimator):
                 self.global_weights_ = find_global_weights(data)
                 self.gate_ = gate.fit(data, global_weights=self.global_weights_, folds=split.folds)
             self._check_fit(sample, P, data, baseline)
+            self.shared_error_ = self._find_shared_error(sample, P, data, split)
             warn(self.cautions_)
         return self
 
@@ -373,6 +377,8 @@ class _LocalMA(BaseEstimator):
         if any(caution.kind == "worse_than_constant" for caution in self.cautions_):
             verdict = NO_CLAIM
         sentences = [*(caution.sentence for caution in self.cautions_), verdict]
+        if self.shared_error_ is not None:
+            sentences.append(str(self.shared_error_))
         if self.dependence_ is not None:
             sentences.append(str(self.dependence_))
         return " ".join(sentences)
@@ -484,6 +490,10 @@ class _LocalMA(BaseEstimator):
     def _plain_targets(self, y: AnyArray) -> Array:
         """Targets as numbers before any prediction: (n, K)."""
         return np.asarray(y.reshape(len(y), -1), dtype=np.float64)
+
+    def _score_targets(self, y: AnyArray) -> Array:
+        """Targets of own models: (n, K), or one column for the second of two classes."""
+        return self._plain_targets(y)
 
     def _find_classes(self, y: AnyArray, predictions: Predictions | None) -> Labels | None:
         """Labels of the last axis of predictions, after `pool_` is known; None for regression."""
@@ -756,7 +766,7 @@ class _LocalMA(BaseEstimator):
         pool = None if sample.predictions is not None else sample.pool
         if pool is not None and self.gate_.learns and is_table(sample.X):
             trained = find_trained_on_sample(
-                pool,
+                pool.keep(self.candidate_names_),
                 sample.X,
                 P,
                 data,
@@ -767,6 +777,33 @@ class _LocalMA(BaseEstimator):
         self.cautions_ = find_cautions(
             self.gate_, data, baseline, names, features, sample.X, trained
         )
+
+    def _find_shared_error(
+        self, sample: _Sample, P: Array, data: Labelled, split: _Split
+    ) -> SharedError | None:
+        """Look for an error that own models would remove, if there are none yet."""
+        losses = getattr(self.gate_, "held_out_losses_", None)
+        if sample.own is not None or losses is None or split.folds is None or self.cautions_:
+            return None
+        targets = self._score_targets(sample.y)
+        predictions = P.reshape(*P.shape[:2], -1)
+        rows = Sample(
+            np.empty((len(P), 0)),
+            predictions if self._task == "regression" else scored(predictions),
+            targets,
+            data.sample_weight,
+            split.groups,
+        )
+
+        def losses_of(means: Array, index: Rows) -> Array:
+            if self._task == "classification" and means.shape[1] == 1:
+                means = np.hstack([1.0 - means, means])
+            outputs, y = self._gate_outputs(means[:, np.newaxis], sample.y[index])
+            return row_losses(self.loss_, y, outputs[:, 0])
+
+        classes = getattr(self, "classes_", None)
+        folds, find = split.folds, find_shared_error
+        return find(self.loss_, rows, folds, losses, labels=classes, losses_of=losses_of)
 
     # Steps of a prediction.
 
@@ -942,6 +979,8 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         Reasons to doubt this fit; `fit` warns of them.
     dependence_ : Dependence or None
         How rows of the sample depend on each other, if that decided what was held out.
+    shared_error_ : SharedError or None
+        The error that all candidates share, if it is clear that `own` would remove one.
     n_features_in_ : int
         Number of columns of X, if X is a table.
     feature_names_in_ : array of str
@@ -1249,6 +1288,9 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
 
     def _plain_targets(self, y: AnyArray) -> Array:
         return np.eye(len(labels := np.unique(y)))[np.searchsorted(labels, y)]
+
+    def _score_targets(self, y: AnyArray) -> Array:
+        return scored((y[:, np.newaxis] == self.classes_).astype(np.float64))
 
     def _make_baseline(self, targets: Array, y: AnyArray, sample_weight: Array | None) -> Baseline:
         labels = np.searchsorted(self.classes_, y).astype(np.intp)

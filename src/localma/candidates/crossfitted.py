@@ -244,9 +244,7 @@ class _Sample:
         return _Sample(take_rows(self.X, rows), self.y[rows], weights, groups)
 
 
-def _fitted(
-    estimator: BaseEstimator, sample: _Sample, name: str, where: str
-) -> BaseEstimator:
+def _fitted(estimator: BaseEstimator, sample: _Sample, name: str, where: str) -> BaseEstimator:
     further = {}
     argument = weight_argument(estimator)
     if sample.weights is not None and argument is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -262,9 +262,7 @@ class Pool:
     @property
     def fixed_names(self) -> list[str]:
         """Names of the candidates that need neither a fit nor the predictions of others."""
-        return [
-            name for name, c in self._items() if not isinstance(c, CrossFitted | Stacked)
-        ]
+        return [name for name, c in self._items() if not isinstance(c, CrossFitted | Stacked)]
 
     @property
     def stacked_names(self) -> list[str]:
@@ -291,6 +289,24 @@ class Pool:
         """
         pairs = [pair for name, c in self._items() for pair in c.expand(name, X)]
         if pairs == list(self._items()):
+            return self
+        return Pool(pairs, task=self.task)
+
+    def keep(self, names: Collection[str]) -> Pool:
+        """Leave out the candidates that are not among some names.
+
+        Parameters
+        ----------
+        names : collection of str
+            Names to keep; others may be among them.
+
+        Returns
+        -------
+        Pool
+            The pool itself, if all its candidates are kept.
+        """
+        pairs = [(name, candidate) for name, candidate in self._items() if name in names]
+        if len(pairs) == len(self.names):
             return self
         return Pool(pairs, task=self.task)
 
@@ -406,9 +422,7 @@ class Pool:
             known = {m: align(P, self.classes, pool.classes) for m, P in known.items()}
         return pool, known | {name: pool._aligned(name, raw[name]) for name in raw}, covered
 
-    def _others(
-        self, X: Table, known: dict[str, Array], outputs: OutputNames
-    ) -> Others | None:
+    def _others(self, X: Table, known: dict[str, Array], outputs: OutputNames) -> Others | None:
         """Predictions that are inputs of a CrossFitted; None if none asks for them.
 
         known : predictions by name, to which those of all fixed candidates are added.

@@ -251,7 +251,8 @@ class Observed:
     @property
     def has_predictions(self) -> bool:
         """Whether predictions were passed, or candidates can make them."""
-        return self.supplied is not None or self.model.pool_ is not None
+        pool = self.model.pool_
+        return self.supplied is not None or (pool is not None and not pool.supplied_names)
 
     @cached_property
     def mixture(self) -> Array:

@@ -159,7 +159,10 @@ def fit_boosted(
     bins = Bins.of(sample.X, sample.weight, MOST_BINS)
     risks = np.zeros(len(ROUNDS))
     for fold in range(folds.max() + 1):
-        train, test = sample.take(np.flatnonzero(folds != fold)), sample.take(np.flatnonzero(folds == fold))
+        train, test = (
+            sample.take(np.flatnonzero(folds != fold)),
+            sample.take(np.flatnonzero(folds == fold)),
+        )
         if not len(train.y) or not len(test.y):
             continue
         boosted = train.fit(ROUNDS[-1], bins)

@@ -11,11 +11,13 @@ from localma._types import AnyArray, Array, RowMask, Rows
 from localma.candidates import CrossFitted, Pool
 from localma.candidates.base import Candidate, TableFunction
 from localma.candidates.crossfitted import Others
+from localma.candidates.estimator import EstimatorCandidate
 from localma.candidates.outputs import Labels, OutputNames, Table, Task, align
 from localma.candidates.pool import leave_out, prediction_columns_of
 from localma.candidates.stacked import Stacked
 from localma.errors import CandidateError
 from localma.folds import Fold
+from localma.gates.base import Arrays
 from localma.losses import Loss
 from localma.own.models import Direct, OwnModel, Recalibrated, Residual
 from localma.tables.frames import n_rows
@@ -149,6 +151,38 @@ def add_own(
         predictions.append(values.reshape(len(P), 1, *P.shape[2:]))
     joined = np.concatenate(predictions, axis=1)
     return Added(Pool(candidates, task=wanted.task), joined, covered)
+
+
+def restore_own(
+    kind: str,
+    arrays: Arrays,
+    fixed: Sequence[str],
+    *,
+    loss: Loss,
+    inputs: TableFunction,
+    classes: Labels | None,
+    n_outputs: int,
+    outputs: OutputNames,
+) -> Stacked:
+    """Restore an own candidate from the arrays of a file.
+
+    Parameters
+    ----------
+    kind : a key of `OWN_MODELS`
+    arrays : the arrays of its model
+    fixed : names of the M candidates whose predictions it takes
+    loss : the loss
+    inputs : the inputs of the gate, a function of X
+    classes : (K,) the classes, in classification
+    n_outputs : the number K of outputs or classes
+    outputs : the names of several outputs
+    """
+    model = OWN_MODELS[kind](loss, len(fixed), classes).restore(arrays, n_outputs)
+    shape = (1, len(fixed)) if classes is None and n_outputs == 1 else (1, len(fixed), n_outputs)
+    columns = prediction_columns_of(fixed, np.empty(shape), classes, outputs)
+    if not model.n_inputs_:
+        inputs = no_columns
+    return Stacked(EstimatorCandidate(model), columns, inputs=inputs)
 
 
 def own_candidates(pool: Pool | None) -> dict[str, Stacked]:

@@ -54,6 +54,11 @@ class Sample:
     weight: Array
     groups: Rows | None
 
+    def take(self, rows: Rows) -> Sample:
+        """Select rows."""
+        arrays = (values[rows] for values in (self.X, self.P, self.y, self.weight))
+        return Sample(*arrays, None if self.groups is None else self.groups[rows])
+
 
 class OwnModel(BaseEstimator, Generic[Correction]):
     """A model of the target from the inputs of the gate and the predictions of M candidates.
@@ -154,7 +159,7 @@ class OwnModel(BaseEstimator, Generic[Correction]):
         else:
             self.classes_ = np.unique(np.concatenate([self.labels, y]))
             targets = (y[:, np.newaxis] == self.classes_).astype(np.float64)
-            targets, n_predicted = _scored(targets), len(self.labels)
+            targets, n_predicted = scored(targets), len(self.labels)
         self.n_inputs_ = X.shape[1] - self.n_candidates * n_predicted
         weight = np.ones(len(y)) if sample_weight is None else sample_weight
         numbers = None if groups is None else number_groups(groups, len(y))
@@ -253,7 +258,7 @@ class OwnModel(BaseEstimator, Generic[Correction]):
             known, P_known = np.searchsorted(self.classes_, self.labels), P
             P = np.zeros((*P.shape[:2], len(self.classes_)))
             P[:, :, known] = P_known
-        return inputs, _scored(P)
+        return inputs, scored(P)
 
     def _blocks(self) -> list[Rows]:
         """Columns of scores that are corrected together: all classes, or each output alone."""
@@ -324,7 +329,7 @@ class OwnModel(BaseEstimator, Generic[Correction]):
         return self
 
 
-def _scored(values: Array) -> Array:
+def scored(values: Array) -> Array:
     """Drop the first of two classes, which follows from the second: (..., K) -> (..., K)."""
     return values[..., 1:] if values.shape[-1] == 2 else values
 

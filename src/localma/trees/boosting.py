@@ -52,9 +52,7 @@ class Bins:
     first: Integers
 
     @classmethod
-    def of(
-        cls, X: AnyArray, sample_weight: Array | None = None, most_bins: int = 64
-    ) -> Bins:
+    def of(cls, X: AnyArray, sample_weight: Array | None = None, most_bins: int = 64) -> Bins:
         """Choose the edges: between all values if they are few, else at weighted quantiles.
 
         Parameters
@@ -445,7 +443,10 @@ class _Forest:
     def trees(self) -> Trees:
         """The trees so far."""
         starts = np.cumsum([0, *(len(tree[0]) for tree in self.grown)], dtype=np.intp)
-        empty = (array[:0] for array in (self.feature, self.bin, self.children, self.missing_left, self.values))
+        empty = (
+            array[:0]
+            for array in (self.feature, self.bin, self.children, self.missing_left, self.values)
+        )
         joined = zip(tuple(empty), *self.grown, strict=True)
         feature, last_bin, children, missing_left, values = map(np.concatenate, joined)
         inner = feature >= 0

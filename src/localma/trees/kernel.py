@@ -110,9 +110,7 @@ def _fill(
 
 
 @njit(**_INNER)
-def _subtract(
-    first: Integers, columns: Integers, histogram: Float64, smaller: Float64
-) -> None:
+def _subtract(first: Integers, columns: Integers, histogram: Float64, smaller: Float64) -> None:
     """Turn the histogram of a parent into that of its larger child."""
     for column in columns:
         begin, end = first[column] + 2 * column, first[column + 1] + 2 * column + 2
@@ -267,7 +265,12 @@ def grow(
         begin, end, histogram = spans[node, 0], spans[node, 1], histograms[slots[node]]
         missing = first[split[0] + 1] - first[split[0]] + 1
         middle = begin + _partition(codes, split, missing, rows[begin:end], spare)
-        spans[left, 0], spans[left, 1], spans[right, 0], spans[right, 1] = begin, middle, middle, end
+        spans[left, 0], spans[left, 1], spans[right, 0], spans[right, 1] = (
+            begin,
+            middle,
+            middle,
+            end,
+        )
         smaller, larger = left, right
         if middle - begin > end - middle:
             smaller, larger = right, left
@@ -313,9 +316,7 @@ def add_tree(
         while feature[node] != LEAF:
             column = feature[node]
             missing = first[column + 1] - first[column] + 1
-            goes_left = _goes_left(
-                codes[column, i], bins[node], missing, missing_left[node] > 0
-            )
+            goes_left = _goes_left(codes[column, i], bins[node], missing, missing_left[node] > 0)
             node = children[node, 1 - goes_left]
         for s in range(scores.shape[1]):
             scores[i, s] += rate * values[node, s]
