@@ -18,13 +18,14 @@ TOOLS = {
     "pretrained",
     "_torch_packages",
     "_signals",
+    "compiled",
 }
 LAYERS = [
     FOUNDATION,
     TOOLS,
     {"storage", "losses"},
     {"equations", "tables"},
-    {"folds", "evidence", "dependence", "backbones", "images"},
+    {"folds", "evidence", "dependence", "backbones", "images", "trees"},
     {"candidates", "gates"},
     {"checks", "probes", "own"},
     {"estimators"},

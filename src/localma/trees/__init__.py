@@ -1,1 +1,0 @@
-"""Boosted trees: bins of inputs, growth in a compiled kernel, sums of trees as records."""
