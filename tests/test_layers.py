@@ -24,8 +24,8 @@ LAYERS = [
     FOUNDATION,
     TOOLS,
     {"storage", "losses"},
-    {"equations", "tables"},
-    {"folds", "evidence", "dependence", "backbones", "images", "trees"},
+    {"equations", "tables", "trees"},
+    {"folds", "evidence", "dependence", "backbones", "images"},
     {"candidates", "gates"},
     {"checks", "probes", "own"},
     {"estimators"},
@@ -40,6 +40,7 @@ ONLY = {
     "losses": FOUNDATION,
     "equations": {"losses"} | FOUNDATION,
     "storage": FOUNDATION | TOOLS,
+    "trees": {"compiled"} | FOUNDATION,
     "tables": {"storage"} | FOUNDATION | TOOLS,
     # Candidates that are fitted here share their folds with the gate.
     "candidates": {"tables", "storage", "folds", "backbones", "images"} | FOUNDATION | TOOLS,

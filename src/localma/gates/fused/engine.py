@@ -1,13 +1,9 @@
-"""Calls into the fused kernel: its import, threads, and evaluation of stacks."""
+"""Calls into the fused kernel: threads, and evaluation of stacks."""
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Callable, Iterable
-from importlib import import_module
 from pathlib import Path
-from threading import RLock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +12,16 @@ import numpy as np
 
 from localma._signals import thread_pool
 from localma._types import AnyArray, Array, Float32, Float64
+from localma.compiled import COMPILING, compiled_module
 from localma.errors import InvalidInputError
 from localma.gates.fused.chunks import LANES
 from localma.gates.fused.networks import Network, Stack
 from localma.gates.support import POWER, Fading
 from localma.losses import LOSSES, get_loss
+from localma.trees import boosting
 
 if TYPE_CHECKING:
     from localma.gates.fused.kernel import BlockDerivative
-
-_LOGGER = logging.getLogger("localma")
 
 _LARGEST_BLOCK, _SMALLEST_BLOCK = 192, 64  # rows
 _CACHED_NUMBERS = 2**15  # that a block should not exceed: 128 KiB
@@ -48,7 +44,7 @@ def workspace_size(network: Network, n_outputs: int, block: int) -> int:
 def compile_loss(derivative: Callable[[Array, Array], Array]) -> BlockDerivative:
     """Compile the derivative of a loss for the kernel; the same code is compiled once."""
     module = kernel()
-    with _loading:
+    with COMPILING:
         compiled: BlockDerivative = module.compile_derivative(derivative)
     return compiled
 
@@ -169,51 +165,9 @@ def _n_threads(n_jobs: int | None) -> int:
     return max(1, n_jobs)
 
 
-_loaded: ModuleType | None = None
-_loading = RLock()
-"""Held while the kernel is imported or a loss compiled: two threads must not import Numba at once.
-
-A fork waits for it, so that no child inherits a half-imported Numba.
-"""
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_loading.acquire,
-        after_in_parent=_loading.release,
-        after_in_child=_loading.release,
-    )
-
-
 def kernel() -> ModuleType:
     """Import the kernel at the first call. Make that call before you start threads."""
-    global _loaded
-    if _loaded is None:
-        with _loading:
-            if _loaded is None:
-                _loaded = _import_kernel()
-    return _loaded
-
-
-def _import_kernel() -> ModuleType:
-    """Import the kernel, and log a message if it has to be compiled."""
-    from numba.core import event
-
-    class Announcement(event.Listener):
-        logged = False
-
-        def on_start(self, _: event.Event) -> None:
-            if not self.logged:
-                # A warning, since it explains a wait and must appear without any logging set up.
-                _LOGGER.warning(
-                    "localma compiles its kernel, once on this machine; it takes seconds."
-                )
-            self.logged = True
-
-        def on_end(self, _: event.Event) -> None:
-            """Do nothing: only the start is announced."""
-
-    with event.install_listener("numba:compile", Announcement()):
-        return import_module("localma.gates.fused.kernel")
+    return compiled_module("localma.gates.fused.kernel")
 
 
 def warm_up() -> Path | None:
@@ -236,6 +190,7 @@ def warm_up() -> Path | None:
     >>> import localma
     >>> folder = localma.warm_up()
     """
+    boosting.kernel()
     folder = kernel().evaluate.stats.cache_path
     for name in LOSSES:
         compile_loss(get_loss(name).derivative)

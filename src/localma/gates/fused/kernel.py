@@ -17,7 +17,6 @@ a full block, and `width` is the number of rows of the present block, a multiple
 
 from __future__ import annotations
 
-import logging
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
@@ -43,8 +42,7 @@ from numba.extending import intrinsic, models, overload, register_model
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from localma._types import Array, Float32, Float64, Integers
-
-_LOGGER = logging.getLogger("localma")
+from localma.compiled import entry
 
 LANES = 16  # rows of one elementwise operation: two AVX2 registers, or one of AVX-512
 HALF = 8  # rows of one accumulator of `_add_outer`, which needs more of them
@@ -650,32 +648,7 @@ def _adam(
 # -- Entries -----------------------------------------------------------------------------------
 
 
-def _entry(signature: Signature) -> Callable[[Callable[..., int | None]], Dispatcher]:
-    """Compile a function for one signature, and keep it in Numba's cache on disk if there is one.
-
-    Numba fails if no folder can be written, if the disk is full, or if its files are damaged.
-    Predictions must still work, so the function is then compiled for this process only.
-    """
-
-    def compile_entry(function: Callable[..., int | None]) -> Dispatcher:
-        try:
-            return njit(signature, cache=True, **_COMMON)(function)
-        except Exception as error:
-            reason = str(error).replace(function.__name__, "kernel")
-            _warn_of_no_cache(f"{type(error).__name__}: {reason}")
-            return njit(signature, **_COMMON)(function)
-
-    return compile_entry
-
-
-@cache
-def _warn_of_no_cache(reason: str) -> None:
-    """Log one message for all entries that fail for the same reason."""
-    _LOGGER.warning(
-        "localma cannot use Numba's cache (%s). Every process compiles the kernel again, which "
-        "takes seconds. Set NUMBA_CACHE_DIR to a folder that this process may write to.",
-        reason,
-    )
+_entry = partial(entry, **_COMMON)
 
 
 @njit(inline="always", **_INNER)
