@@ -617,7 +617,8 @@ class _LocalMA(BaseEstimator):
             groups=split.groups,
             outputs=sample.outputs,
         )
-        self.pool_, self.candidate_names_ = added.pool, added.pool.names
+        if added.pool.stacked_names:
+            self.pool_, self.candidate_names_ = added.pool, added.pool.names
         return _without_uncovered(added.P, added.covered, weight)
 
     def _predict_and_split(
@@ -783,7 +784,8 @@ class _LocalMA(BaseEstimator):
     ) -> SharedError | None:
         """Look for an error that own models would remove, if there are none yet."""
         losses = getattr(self.gate_, "held_out_losses_", None)
-        if sample.own is not None or losses is None or split.folds is None or self.cautions_:
+        doubts = {caution.kind for caution in self.cautions_} - {"worse_than_constant"}
+        if sample.own is not None or losses is None or split.folds is None or doubts:
             return None
         targets = self._score_targets(sample.y)
         predictions = P.reshape(*P.shape[:2], -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from localma.candidates.estimator import EstimatorCandidate
 from localma.candidates.outputs import Labels, OutputNames, Table, Task, align
 from localma.candidates.pool import leave_out, prediction_columns_of
 from localma.candidates.stacked import Stacked
-from localma.errors import CandidateError
+from localma.errors import CandidateError, LeftOutWarning
 from localma.folds import Fold
 from localma.gates.base import Arrays
 from localma.losses import Loss
@@ -28,6 +29,10 @@ OWN_MODELS: dict[str, type[OwnModel]] = {
 """Own models by kind, in the order of the candidates."""
 PREFIX = "own: "
 """Names of own candidates begin with this."""
+
+
+LEAST_ROWS = 25
+"""With fewer labelled rows, own models are not fitted."""
 
 
 def no_columns(X: Table) -> Array:
@@ -122,6 +127,15 @@ def add_own(
     sample_weight, groups : (n,) each, if there are any
     outputs : the order of several outputs
     """
+    n_rows_used = len(P) if sample_weight is None else np.count_nonzero(sample_weight)
+    if n_rows_used < LEAST_ROWS:
+        warnings.warn(
+            f"Own models need at least {LEAST_ROWS} labelled rows; received {n_rows_used}. The "
+            "model is fitted without them.",
+            LeftOutWarning,
+            stacklevel=2,
+        )
+        return Added(pool, P, np.ones(len(P), dtype=bool))
     columns = [pool.names.index(name) for name in fixed]
     others = Others(
         prediction_columns_of(fixed, P[:, columns], pool.classes, outputs), P[:, columns]
