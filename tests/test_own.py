@@ -261,9 +261,7 @@ def test_classes(labels: Any, tmp_path: Any) -> None:
     p = model.predict_proba(X, predictions=P)
     assert_allclose(p.sum(axis=1), 1.0)
     model.save(tmp_path / "model.localma")
-    assert_array_equal(
-        localma.load(tmp_path / "model.localma").predict_proba(X, predictions=P), p
-    )
+    assert_array_equal(localma.load(tmp_path / "model.localma").predict_proba(X, predictions=P), p)
 
 
 def test_several_outputs(tmp_path: Any) -> None:
@@ -293,9 +291,7 @@ def test_folds_and_groups_are_those_of_the_model() -> None:
             return np.zeros(len(Z))
 
     candidates = {"a": lambda X: X[:, 0], "spy": CrossFitted(Spy(), predictions=True)}
-    LocalMARegressor(candidates, gate="global", own="auto", random_state=0).fit(
-        X, y, groups=groups
-    )
+    LocalMARegressor(candidates, gate="global", own="auto", random_state=0).fit(X, y, groups=groups)
     everything, *folds = seen
     assert everything == set(range(20))
     assert len(folds) == 5 and all(len(fold) == 16 for fold in folds)
@@ -460,6 +456,32 @@ def test_the_verdict_rarely_says_so_without_reason() -> None:
             model.set_params(random_state=0).fit(X, y, predictions=P)
         claims += model.shared_error_ is not None
     assert claims <= 2
+
+
+def test_the_command_line_adds_own_models(tmp_path: Any) -> None:
+    pytest.importorskip("typer")
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import csv
+    from typer.testing import CliRunner
+
+    from localma.cli.app import app
+
+    X, P, y = problem("squared_error")
+    columns = {"u": X[:, 0], "v": X[:, 1], "p_a": P[:, 0], "p_b": P[:, 1], "y": y}
+    path, out = tmp_path / "train.csv", tmp_path / "model.localma"
+    csv.write_csv(pyarrow.table(columns), path)
+    options = ["fit", str(path), "--target", "y", "--predictions", "p_*", "--out", str(out)]
+    plain = CliRunner().invoke(app, options)
+    assert plain.exit_code == 0, plain.output
+    assert "Use --own." in " ".join(plain.output.split())
+    assert "own='auto'" not in plain.output
+    own = CliRunner().invoke(app, [*options, "--own"])
+    assert own.exit_code == 0, own.output
+    assert "own: recalibrated" in own.output
+    predicted = tmp_path / "predicted.csv"
+    new = CliRunner().invoke(app, ["predict", str(out), str(path), "--out", str(predicted)])
+    assert new.exit_code == 0, new.output
+    assert predicted.exists()
 
 
 def test_kinds_are_in_order() -> None:

@@ -41,8 +41,8 @@ from localma.formatting import count
 from localma.inspection.display import Label, plain
 from localma.inspection.summary import Advice
 from localma.losses import Loss, get_loss
-from localma.own.shared_error import USE_OWN
 from localma.model_file import Model, save
+from localma.own.shared_error import USE_OWN
 from localma.tables.cells import Known
 from localma.tables.files import TableReader, open_table
 from localma.tables.roles import (

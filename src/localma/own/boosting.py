@@ -14,12 +14,11 @@ from localma.own.recalibration import inner_folds
 from localma.own.scales import Objective
 from localma.trees.boosting import Bins, Growth, Trees, boost
 
-ROUNDS = (0, 1, 2, 3, 4, 6, 9, 13, 18, 25, 40)
+ROUNDS = (0, 1, 2, 3, 4, 6, 9, 13, 18, 25, 40, 60, 80)
 """Numbers of trees that are compared."""
-LEARNING_RATE = 0.2
-LEAVES, DEPTH = 4, 3
-LEAST_LEAF = 5.0
-L2 = 1.0
+FEW_ROUNDS, MANY_ROUNDS = 40, 80
+SMALL, LARGE = 500, 2_000
+"""Numbers of rows from which trees are larger, and from which there may be more of them."""
 MOST_BINS = 32
 MOST_ROWS = 200_000
 """Trees this small hardly gain from more rows."""
@@ -64,6 +63,20 @@ class Boosted:
         return cls(own["shift"], trees)
 
 
+def growth_for(n: int) -> tuple[Growth, int]:
+    """How trees grow on n rows, and the largest number of them.
+
+    >>> growth, most = growth_for(300)
+    >>> growth.n_leaves, most
+    (4, 40)
+    """
+    if n < SMALL:
+        return Growth(n_leaves=4, depth=3, least_weight=5.0, learning_rate=0.2), FEW_ROUNDS
+    if n < LARGE:
+        return Growth(n_leaves=8, depth=5, least_weight=5.0, learning_rate=0.2), FEW_ROUNDS
+    return Growth(n_leaves=16, depth=6, least_weight=5.0, learning_rate=0.15), MANY_ROUNDS
+
+
 @dataclass(frozen=True)
 class _Boosting:
     """Rows to boost on: inputs X (n, p), targets y, scores and their weights."""
@@ -79,7 +92,7 @@ class _Boosting:
         arrays = (values[rows] for values in (self.X, self.y, self.start, self.weight))
         return _Boosting(self.objective, *arrays)
 
-    def fit(self, n_rounds: int, bins: Bins) -> Boosted:
+    def fit(self, n_rounds: int, growth: Growth, bins: Bins) -> Boosted:
         """Boost from the best constant shift."""
         shift = self._best_shift()
         unit = self._unit_of_curvature(shift)
@@ -88,13 +101,6 @@ class _Boosting:
             slope, curvature = self.objective.derivatives(self.y, scores)
             return slope / unit, curvature / unit
 
-        growth = Growth(
-            n_leaves=LEAVES,
-            depth=DEPTH,
-            least_weight=LEAST_LEAF,
-            l2=L2,
-            learning_rate=LEARNING_RATE,
-        )
         trees = boost(
             self.X,
             self.start + shift,
@@ -116,7 +122,7 @@ class _Boosting:
         return shift
 
     def _unit_of_curvature(self, shift: Array) -> Float64:
-        """Mean curvature (S,), by which derivatives are divided, so that `L2` has no unit."""
+        """Mean curvature (S,), by which derivatives are divided, so that their penalty has no unit."""
         _, curvature = self.objective.derivatives(self.y, self.start + shift)
         return np.maximum(self.weight @ curvature / self.weight.sum(), np.finfo(np.float64).tiny)
 
@@ -157,7 +163,9 @@ def fit_boosted(
     sample = _Boosting(objective, X, y, start, weight / weight[rows].mean()).take(rows)
     folds = inner_folds(len(rows), None if groups is None else groups[rows], n_folds)
     bins = Bins.of(sample.X, sample.weight, MOST_BINS)
-    risks = np.zeros(len(ROUNDS))
+    growth, most = growth_for(len(rows))
+    rounds = [number for number in ROUNDS if number <= most]
+    risks = np.zeros(len(rounds))
     for fold in range(folds.max() + 1):
         train, test = (
             sample.take(np.flatnonzero(folds != fold)),
@@ -165,7 +173,8 @@ def fit_boosted(
         )
         if not len(train.y) or not len(test.y):
             continue
-        boosted = train.fit(ROUNDS[-1], bins)
-        staged = test.start + boosted.shift + boosted.trees.staged(test.X, ROUNDS)
+        boosted = train.fit(most, growth, bins)
+        staged = test.start + boosted.shift + boosted.trees.staged(test.X, rounds)
         risks += [test.weight @ objective.values(test.y, scores) for scores in staged]
-    return sample.fit(ROUNDS[int(np.argmin(np.nan_to_num(risks, nan=np.inf)))], bins)
+    best = int(np.argmin(np.nan_to_num(risks, nan=np.inf)))
+    return sample.fit(rounds[best], growth, bins)

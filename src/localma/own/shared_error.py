@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from localma._types import Array, Float64, Rows
-from localma.equations import row_losses
 from localma.evidence import CLAIM_ERRORS, fold_overlap, mean_and_error
 from localma.folds import Fold, evenly_spaced
 from localma.losses import Loss
