@@ -206,7 +206,7 @@ def test_own_candidates_are_ordinary_ones(regression: Any) -> None:
 
 
 def test_the_gate_learns_from_predictions_out_of_fold() -> None:
-    X, P, y = problem("squared_error", 60)
+    X, _, _ = problem("squared_error", 60)
     noise = np.random.default_rng(0).normal(size=60)
     model = LocalMARegressor(own=["direct"], gate="global", random_state=0)
     with warnings.catch_warnings(action="ignore"):
@@ -235,7 +235,9 @@ def test_candidates_without_weight_do_not_run(regression: Any) -> None:
     only[:10, 3] = True
     P = pool.predict(X, only=only)
     assert_allclose(P[:10, 3], regression.candidate_predictions(X)[:10, 3])
-    assert not P[:10, :3].any() and not P[10:].any() and not P[:, 4:].any()
+    assert not P[:10, :3].any()
+    assert not P[10:].any()
+    assert not P[:, 4:].any()
 
 
 @pytest.mark.parametrize("gate", ["auto", "global", "equal", "local"])
@@ -277,7 +279,7 @@ def test_several_outputs(tmp_path: Any) -> None:
 
 
 def test_folds_and_groups_are_those_of_the_model() -> None:
-    X, P, y = problem("squared_error", 200)
+    X, _P, y = problem("squared_error", 200)
     groups = np.repeat(np.arange(20), 10)
     seen: list[set[int]] = []
 
@@ -294,7 +296,8 @@ def test_folds_and_groups_are_those_of_the_model() -> None:
     LocalMARegressor(candidates, gate="global", own="auto", random_state=0).fit(X, y, groups=groups)
     everything, *folds = seen
     assert everything == set(range(20))
-    assert len(folds) == 5 and all(len(fold) == 16 for fold in folds)
+    assert len(folds) == 5
+    assert all(len(fold) == 16 for fold in folds)
 
 
 def test_parameters_are_checked() -> None:
@@ -344,7 +347,7 @@ def test_hostile_arrays_are_refused(regression: Any, tmp_path: Any, name: str, v
         localma.load(path)
 
 
-# --- candidates that fail, and candidates of users -------------------------------------------------
+# --- candidates that fail, and candidates of users -----------------------------------------------
 
 
 class Picky(RegressorMixin, BaseEstimator):
@@ -391,7 +394,7 @@ def test_users_models_of_inputs_and_predictions() -> None:
 @pytest.mark.parametrize("kind", ["pandas", "polars"])
 def test_data_frames_name_the_columns_of_predictions(kind: str) -> None:
     library = pytest.importorskip(kind)
-    X, P, y = labelled()
+    X, _, y = labelled()
     frame = library.DataFrame({"u": X[:, 0], "v": X[:, 1]})
     given = [localma.as_candidate(_Fixed(m), classes=["no", "yes"]) for m in range(2)]
     named: list[list[str]] = []
@@ -425,7 +428,7 @@ class _Fixed:
         return np.stack([1 - p, p], axis=1)
 
 
-# --- the verdict -----------------------------------------------------------------------------------
+# --- the verdict ---------------------------------------------------------------------------------
 
 
 def test_the_verdict_says_when_own_models_would_pay(tmp_path: Any) -> None:

@@ -868,7 +868,7 @@ class _LocalMA(BaseEstimator):
             return self._run_candidates(X)
         check_same_index(predictions, X)
         classes = getattr(self, "classes_", None)
-        names = self.candidate_names_
+        names: Sequence[str] = self.candidate_names_
         if self.pool_ is not None and not holds_all(predictions, self.pool_.stacked_names, names):
             names = self._names_to_supply()
         P = self._given(predictions, n_rows(X), classes, self._outputs(), names)

@@ -40,7 +40,7 @@ from localma.gates import Gate
 from localma.gates.base import arrays_below, is_number, numbered_arrays, simplex_weights
 from localma.gates.recipes import Restoring, describe_gate, restore_gate
 from localma.losses import Loss, get_loss, is_registered
-from localma.own.companions import OWN_MODELS, own_candidates, restore_own
+from localma.own.companions import OWN_MODELS, restore_own, saved_own
 from localma.own.shared_error import SharedError
 from localma.probes import Recorded, check_candidates
 from localma.storage.array_file import ArrayFile, Arrays, Json, read, shown, to_bytes
@@ -147,14 +147,12 @@ def save(
         recorded = Recorded.of(model.probes_, model.pool_)
         description["probes"] = recorded.recipe()
         arrays |= {f"probes.{name}": array for name, array in recorded.arrays().items()}
-    own = own_candidates(model.pool_)
-    for k, candidate in enumerate(own.values()):
-        state = candidate.model.model.arrays()
-        arrays |= {f"own.{k}.{name}": array for name, array in state.items()}
+    own = saved_own(model.pool_)
+    for k, saved in enumerate(own):
+        arrays |= {f"own.{k}.{name}": array for name, array in saved.arrays.items()}
     if own:
         description["own"] = [
-            {"name": name, "kind": c.model.model.kind, "candidates": [*c.columns.candidates]}
-            for name, c in own.items()
+            {field: getattr(saved, field) for field in OWN_FIELDS} for saved in own
         ]
     write_whole(Path(path), to_bytes(description, arrays))
 

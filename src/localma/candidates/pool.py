@@ -807,7 +807,8 @@ def holds_all(predictions: Predictions, stacked: Sequence[str], names: Sequence[
         received = list(predictions)
     if received:
         return any(name in received for name in stacked)
-    return np.ndim(predictions) > 1 and np.shape(predictions)[1] == len(names)
+    shape = getattr(predictions, "shape", None) or np.shape(np.asarray(predictions))
+    return len(shape) > 1 and shape[1] == len(names)
 
 
 def with_named_classes(predictions: Predictions, classes: Labels) -> Labels:

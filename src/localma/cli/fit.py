@@ -151,8 +151,7 @@ def fit(
     if checked_loss is not None:
         model.loss = checked_loss
     model.cv = folds if time is None else later_folds(sample[time], n_folds)
-    model.folds = "shuffled" if shuffle else "auto"
-    model.own = "auto" if own else None
+    model.set_params(folds="shuffled" if shuffle else "auto", own="auto" if own else None)
     with terminal.naming_rows(reader, rows):
         left_out = _fit(model, sample, roles, pool, runs_models=models is not None)
     save(model, out, notes=_notes(reader, roles))

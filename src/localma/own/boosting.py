@@ -17,7 +17,7 @@ from localma.trees.boosting import Bins, Growth, Trees, boost
 ROUNDS = (0, 1, 2, 3, 4, 6, 9, 13, 18, 25, 40, 60, 80)
 """Numbers of trees that are compared."""
 FEW_ROUNDS, MANY_ROUNDS = 40, 80
-SMALL, LARGE = 500, 2_000
+SMALL, LARGE = 200, 2_000
 """Numbers of rows from which trees are larger, and from which there may be more of them."""
 MOST_BINS = 32
 MOST_ROWS = 200_000
@@ -60,13 +60,13 @@ class Boosted:
                 f"Trees of an own model must take {n_inputs} inputs and give {n_scores} scores; "
                 f"received {trees.n_inputs} and {trees.n_scores}."
             )
-        return cls(own["shift"], trees)
+        return cls(np.asarray(own["shift"], dtype=np.float64), trees)
 
 
 def growth_for(n: int) -> tuple[Growth, int]:
     """How trees grow on n rows, and the largest number of them.
 
-    >>> growth, most = growth_for(300)
+    >>> growth, most = growth_for(100)
     >>> growth.n_leaves, most
     (4, 40)
     """
@@ -122,7 +122,7 @@ class _Boosting:
         return shift
 
     def _unit_of_curvature(self, shift: Array) -> Float64:
-        """Mean curvature (S,), by which derivatives are divided, so that their penalty has no unit."""
+        """Mean curvature (S,). Derivatives are divided by it, so that penalties have no unit."""
         _, curvature = self.objective.derivatives(self.y, self.start + shift)
         return np.maximum(self.weight @ curvature / self.weight.sum(), np.finfo(np.float64).tiny)
 

@@ -23,7 +23,7 @@ from localma.losses import Loss
 from localma.own.models import Direct, OwnModel, Recalibrated, Residual
 from localma.tables.frames import n_rows
 
-OWN_MODELS: dict[str, type[OwnModel]] = {
+OWN_MODELS: dict[str, type[Recalibrated] | type[Residual] | type[Direct]] = {
     model.kind: model for model in (Recalibrated, Residual, Direct)
 }
 """Own models by kind, in the order of the candidates."""
@@ -199,12 +199,34 @@ def restore_own(
     return Stacked(EstimatorCandidate(model), columns, inputs=inputs)
 
 
-def own_candidates(pool: Pool | None) -> dict[str, Stacked]:
-    """Return the own candidates of a pool, by name."""
+@dataclass(frozen=True)
+class Saved:
+    """An own candidate as a file describes it.
+
+    Parameters
+    ----------
+    name, kind : str
+        Its name, and a key of `OWN_MODELS`.
+    candidates : list of str
+        The candidates whose predictions it takes.
+    arrays : dict of str to array
+        The arrays of its model.
+    """
+
+    name: str
+    kind: str
+    candidates: list[str]
+    arrays: Arrays
+
+
+def saved_own(pool: Pool | None) -> list[Saved]:
+    """Describe the own candidates of a pool."""
     if pool is None:
-        return {}
-    return {
-        name: candidate
-        for name, candidate in zip(pool.names, pool.candidates, strict=True)
-        if isinstance(candidate, Stacked) and isinstance(candidate.model.model, OwnModel)
-    }
+        return []
+    own = []
+    for name, candidate in zip(pool.names, pool.candidates, strict=True):
+        model = candidate.model.model if isinstance(candidate, Stacked) else None
+        if isinstance(candidate, Stacked) and isinstance(model, OwnModel):
+            names = list(candidate.columns.candidates)
+            own.append(Saved(name, model.kind, names, model.arrays()))
+    return own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Self, TypeAlias, TypeVar
+from typing import ClassVar, Generic, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -17,7 +17,7 @@ from localma.errors import FileFormatError
 from localma.evidence import Baseline
 from localma.folds import number_groups
 from localma.gates.base import Arrays, arrays_below, check_arrays, numbered_arrays
-from localma.gates.labelled import mean_and_scale
+from localma.gates.labelled import Table, mean_and_scale
 from localma.losses import Loss
 from localma.own.boosting import Boosted, fit_boosted
 from localma.own.recalibration import MOST_SLOPES, Affine, fit_affine
@@ -56,8 +56,8 @@ class Sample:
 
     def take(self, rows: Rows) -> Sample:
         """Select rows."""
-        arrays = (values[rows] for values in (self.X, self.P, self.y, self.weight))
-        return Sample(*arrays, None if self.groups is None else self.groups[rows])
+        X, P, y, weight = (values[rows] for values in (self.X, self.P, self.y, self.weight))
+        return Sample(X, P, y, weight, None if self.groups is None else self.groups[rows])
 
 
 class OwnModel(BaseEstimator, Generic[Correction]):
@@ -159,7 +159,7 @@ class OwnModel(BaseEstimator, Generic[Correction]):
         else:
             self.classes_ = np.unique(np.concatenate([self.labels, y]))
             targets = (y[:, np.newaxis] == self.classes_).astype(np.float64)
-            targets, n_predicted = scored(targets), len(self.labels)
+            targets, n_predicted = np.asarray(scored(targets)), len(self.labels)
         self.n_inputs_ = X.shape[1] - self.n_candidates * n_predicted
         weight = np.ones(len(y)) if sample_weight is None else sample_weight
         numbers = None if groups is None else number_groups(groups, len(y))
@@ -185,7 +185,7 @@ class OwnModel(BaseEstimator, Generic[Correction]):
         self._fit_start(sample)
         start = self._start(sample.X, sample.P)
         objective = Objective.of(self.loss, self.link_, sample.y, start)
-        self.corrections_ = [
+        self.corrections_: list[Correction] = [
             self._fit_correction(objective.take(columns), sample, start, columns)
             for columns in self._blocks()
         ]
@@ -251,13 +251,13 @@ class OwnModel(BaseEstimator, Generic[Correction]):
     def _parts(self, X: Array) -> tuple[Array, Array]:
         """Split the table into inputs (n, p) and predictions (n, M, K)."""
         inputs = X[:, : self.n_inputs_]
-        P = X[:, self.n_inputs_ :].reshape(len(X), self.n_candidates, -1)
+        P: Array = X[:, self.n_inputs_ :].reshape(len(X), self.n_candidates, -1)
         if self.labels is None:
             return inputs, P
         if len(self.labels) < len(self.classes_):
-            known, P_known = np.searchsorted(self.classes_, self.labels), P
-            P = np.zeros((*P.shape[:2], len(self.classes_)))
-            P[:, :, known] = P_known
+            aligned: Float64 = np.zeros((*P.shape[:2], len(self.classes_)))
+            aligned[:, :, np.searchsorted(self.classes_, self.labels)] = P
+            P = aligned
         return inputs, scored(P)
 
     def _blocks(self) -> list[Rows]:
@@ -307,12 +307,13 @@ class OwnModel(BaseEstimator, Generic[Correction]):
         expected = {"n_inputs": ("i", ()), "link": ("i", ()), "bounds": ("f", (2,))}
         check_arrays(own, expected | {"floor": ("f", (self.n_scores_,))}, "An own model")
         self.n_inputs_, link = int(own["n_inputs"]), int(own["link"])
-        is_classification = self.labels is not None
-        if not 0 <= link < len(LINKS) or self.n_inputs_ < 0 or (own["floor"] < 0).any():
+        floor, bounds = (np.asarray(own[k], dtype=np.float64) for k in ("floor", "bounds"))
+        if not 0 <= link < len(LINKS) or self.n_inputs_ < 0 or (floor < 0).any():
             raise FileFormatError("An own model must have a known link, inputs and a floor.")
-        self.link_ = Link(LINKS[link], own["floor"], own["bounds"])
-        if is_classification != (self.link_.name in ("softmax", "logit")) and is_classification:
-            raise FileFormatError("An own model of classes must predict probabilities.")
+        self.link_ = Link(LINKS[link], floor, bounds)
+        has_classes = self.labels is not None
+        if bounds[0] > bounds[1] or (has_classes and link < LINKS.index("logit")):
+            raise FileFormatError("An own model must predict within bounds, and classes by logits.")
         if self.labels is not None:
             self.classes_ = self.labels
         self._restore_start(arrays_below(arrays, "start."))
@@ -419,7 +420,7 @@ class Direct(OwnModel[Boosted]):
 
     def _fit_start(self, sample: Sample) -> None:
         self.constant_ = self._best_constant(sample)
-        self.mean_, self.scale_ = mean_and_scale(sample.X, None, sample.weight)
+        self.mean_, self.scale_ = mean_and_scale(cast(Table, sample.X), None, sample.weight)
         constant = np.tile(self.constant_, (len(sample.y), 1))
         objective = Objective.of(self.loss, self.link_, sample.y, constant)
         self.affine_ = []
@@ -473,7 +474,9 @@ class Direct(OwnModel[Boosted]):
         size = ("f", (self.n_inputs_,))
         expected = {"constant": ("f", (self.n_scores_,)), "mean": size, "scale": size}
         check_arrays(own, expected, "The start of a direct model")
-        self.constant_, self.mean_, self.scale_ = own["constant"], own["mean"], own["scale"]
+        self.constant_, self.mean_, self.scale_ = (
+            np.asarray(own[name], dtype=np.float64) for name in ("constant", "mean", "scale")
+        )
         saved = numbered_arrays(arrays, "affine.")
         if len(saved) != len(self._blocks()) or not (self.scale_ > 0).all():
             raise FileFormatError("A direct model must have an affine function and scales.")

@@ -63,7 +63,7 @@ class Affine:
         shapes = {"offset": (n_scores,), "slopes": (n_slopes,), "centre": (n_slopes, n_scores)}
         expected = {name: ("f", shape) for name, shape in shapes.items()}
         check_arrays(arrays, expected, "An affine function")
-        return cls(arrays["offset"], arrays["slopes"], arrays["centre"])
+        return cls(*(np.asarray(arrays[name], dtype=np.float64) for name in shapes))
 
 
 def fit_affine(
@@ -113,7 +113,7 @@ def fit_affine(
 
 def _design(Z: Array) -> Float64:
     """Derivatives of the scores in all coefficients: (n, M, S) -> (n, S, S + M)."""
-    n, M, S = Z.shape
+    n, _, S = Z.shape
     offsets = np.broadcast_to(np.eye(S), (n, S, S))
     return np.concatenate([offsets, Z.transpose(0, 2, 1)], axis=2)
 
@@ -174,7 +174,7 @@ class _Design:
         losses = self.objective.values(self.y, self.scores(theta))
         return float(self.weight @ losses + 0.5 * penalty @ theta**2)
 
-    def minimise(self, penalty: Array, theta: Array) -> Float64:
+    def minimise(self, penalty: Array, theta: Float64) -> Float64:
         """Newton's method with halved steps, from the coefficients theta."""
         risk = self.risk(theta, penalty)
         for _ in range(MOST_STEPS):
