@@ -124,8 +124,11 @@ def test_recalibration_is_the_ridge_of_its_equation() -> None:
 def test_weights_act_like_repeated_rows(kind: str) -> None:
     X, P, y = problem("squared_error", 600)
     times = np.random.default_rng(0).integers(1, 4, 600)
-    weighted = fitted(kind, "squared_error", X, P, y, sample_weight=times.astype(float))
-    repeated = fitted(kind, "squared_error", *(np.repeat(v, times, axis=0) for v in (X, P, y)))
+    rows = np.arange(600)  # as groups, so that inner folds keep the copies of a row together
+    weight = times.astype(float)
+    weighted = fitted(kind, "squared_error", X, P, y, sample_weight=weight, groups=rows)
+    copies = [np.repeat(values, times, axis=0) for values in (X, P, y)]
+    repeated = fitted(kind, "squared_error", *copies, groups=np.repeat(rows, times))
     Z = np.hstack([X, P])
     difference = weighted.predict(Z) - repeated.predict(Z)
     assert np.sqrt((difference**2).mean()) < 0.3 * np.std(y - weighted.predict(Z))
