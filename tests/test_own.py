@@ -461,7 +461,7 @@ def test_the_verdict_rarely_says_so_without_reason() -> None:
             model = LocalMARegressor(gate=localma.gates.ShrunkGate(strengths=(1.0,), linear=False))
             model.set_params(random_state=0).fit(X, y, predictions=P)
         claims += model.shared_error_ is not None
-    assert claims <= 2
+    assert claims <= 1
 
 
 def test_the_command_line_adds_own_models(tmp_path: Any) -> None:

@@ -784,8 +784,7 @@ class _LocalMA(BaseEstimator):
     ) -> SharedError | None:
         """Look for an error that own models would remove, if there are none yet."""
         losses = getattr(self.gate_, "held_out_losses_", None)
-        doubts = {caution.kind for caution in self.cautions_} - {"worse_than_constant"}
-        if sample.own is not None or losses is None or split.folds is None or doubts:
+        if sample.own is not None or losses is None or split.folds is None or self.cautions_:
             return None
         targets = self._score_targets(sample.y)
         predictions = P.reshape(*P.shape[:2], -1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from localma._types import Array, Float64, Rows
-from localma.evidence import CLAIM_ERRORS, fold_overlap, mean_and_error
+from localma.evidence import fold_overlap, mean_and_error
 from localma.folds import Fold, evenly_spaced
 from localma.losses import Loss
 from localma.own.models import Recalibrated, Sample
@@ -18,6 +18,9 @@ USE_OWN = "Use own='auto'."
 
 LEAST_SHARE = 0.02
 """A smaller gain, as a share of the risk, is not worth a sentence."""
+CERTAIN_ERRORS = 5 / 3
+"""A gain is certain beyond this many standard errors, which with five folds are 1.5 times those of
+the paired differences. With two errors of the differences, 3 of 150 samples had a false remark."""
 MOST_ROWS = 5_000
 """Rows that are compared: the recalibration has few coefficients."""
 
@@ -48,9 +51,9 @@ own='auto'.
 
     @property
     def is_clear(self) -> bool:
-        """Whether the gain is at least 2 % of the risk, and two errors of the differences."""
+        """Whether the gain is at least 2 % of the risk, and certain."""
         large = self.gain >= LEAST_SHARE * abs(self.risk)
-        return large and self.gain > CLAIM_ERRORS * self.standard_error
+        return large and self.gain > CERTAIN_ERRORS * self.standard_error
 
     def __str__(self) -> str:
         share = self.gain / abs(self.risk)
