@@ -17,9 +17,11 @@ from localma.dependence import (
     Dependence,
     find_blocks,
     find_copies,
+    intraclass,
     is_clock,
     is_sorted,
     normal_scores,
+    number_columns,
     row_numbers,
     serial_correlation,
 )
@@ -191,6 +193,24 @@ class TestWhatIsFound:
         P = P + np.sin(2 * np.pi * hour / 24)[:, None] * [1.0, 0.0, -1.0]
         assert kind_of(np.column_stack([X, hour]), P, y) is None
 
+    @pytest.mark.parametrize(("n", "levels"), [(100, 40), (300, 140), (1_000, 300)])
+    def test_the_size_of_the_test_of_clusters_is_the_stated_one(self, n, levels):
+        rng = np.random.default_rng(0)
+        p = np.empty(300)
+        for k in range(len(p)):
+            column = rng.integers(levels, size=(n, 1)).astype(float)
+            (found,) = number_columns(column)
+            p[k] = intraclass(normal_scores(rng.normal(size=(n, 4))), found.numbers, found.n_waves)[
+                1
+            ]
+        assert np.mean(p < SIZE) <= SIZE + 3 * np.sqrt(SIZE / len(p))
+
+    def test_amounts_with_thousands_of_levels_are_no_clusters(self):
+        rng = np.random.default_rng(0)
+        X, P, y = sample(rng, 20_000)
+        amounts = [rng.integers(8_000, size=20_000), np.log(rng.integers(1, 3_000, size=20_000))]
+        assert kind_of(np.column_stack([X, *amounts]), P, y) is None
+
 
 class TestCopies:
     @pytest.mark.parametrize("times", [2, 3])
@@ -203,6 +223,35 @@ class TestCopies:
         assert blocks.dependence.correlation == pytest.approx(1 - 1 / times)
         for train, test in blocks.folds(5, y[rows], 0):
             assert not set(rows[train]) & set(rows[test])
+
+    @pytest.mark.parametrize("n", [100, 2_000])
+    @pytest.mark.parametrize("classes", [False, True])
+    def test_copies_up_to_rounding_are_found(self, n, classes):
+        rng = np.random.default_rng(0)
+        rows = rng.permutation(np.repeat(np.arange(n // 2), 2))
+        X = rng.normal(size=(n // 2, 4))
+        y = X[:, :1] + rng.normal(size=(n // 2, 1))
+        y = (y > 0).astype(float) if classes else y
+        X = X[rows] * (1 + 1e-6 * rng.normal(size=(n, 4)))
+        numbers = find_copies(X, X[:, :2, None], y[rows])
+        together = [len(np.unique(numbers[rows == row])) for row in range(n // 2)]
+        assert np.mean(np.array(together) == 1) > 0.99
+        assert len(np.unique(numbers)) > 0.99 * n / 2
+
+    @pytest.mark.parametrize("inputs", [1, 2, 5])
+    @pytest.mark.parametrize("target", ["noisy", "exact", "classes"])
+    def test_dense_rows_are_no_copies(self, inputs, target):
+        rng = np.random.default_rng(0)
+        for n in (300, 5_000):
+            X = rng.normal(size=(n, inputs))
+            y = X[:, :1] + (rng.normal(size=(n, 1)) if target == "noisy" else 0.0)
+            y = (y > 0).astype(float) if target == "classes" else y
+            assert find_copies(X, np.stack([X[:, :1], -X[:, :1]], axis=1), y) is None
+
+    def test_numbers_that_are_not_finite_are_no_copies_of_others(self):
+        X = np.random.default_rng(0).normal(size=(200, 2))
+        X[:20, 0], X[20:40, 1], y = np.nan, np.inf, X[:, :1].copy()
+        assert find_copies(X, X[:, :1, None], y * 1e300) is None
 
     def test_equal_rows_of_discrete_inputs_are_no_copies(self):
         rng = np.random.default_rng(0)
@@ -324,7 +373,8 @@ class TestEstimator:
         assert model.dependence_ is None
         assert self.fit(cv=4).dependence_ is not None
         assert self.fit(phi=0.0).dependence_ is None
-        assert self.fit(phi=0.0, folds="blocks").dependence_.kind == "order"
+        blocks = self.fit(phi=0.0, folds="blocks").dependence_
+        assert str(blocks) == "Blocks of consecutive rows were held out, as you chose."
 
     def test_independent_rows_are_split_as_before(self):
         X, P, y = sample(np.random.default_rng(0), 200)

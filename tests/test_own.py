@@ -458,7 +458,9 @@ def test_the_verdict_rarely_says_so_without_reason() -> None:
         X, P = random.normal(size=(100, 2)), random.normal(size=(100, M))
         y = P.mean(axis=1) + random.normal(size=100)
         with warnings.catch_warnings(action="ignore"):
-            model = LocalMARegressor(gate=localma.gates.ShrunkGate(strengths=(1.0,), linear=False))
+            model = LocalMARegressor(
+                gate=localma.gates.ShrunkGate(strengths=(1.0,), linear=False, trees=False)
+            )
             model.set_params(random_state=0).fit(X, y, predictions=P)
         claims += model.shared_error_ is not None
     assert claims <= 1

@@ -47,11 +47,18 @@ WAVES = 10
 ONE_WAY = 0.9
 """Share of the steps of a column, from row to row, that go one way if rows are sorted by it."""
 
+MOST_WAVES, SIZE_WAVES = 100, 10
+"""Cosines by which the smooth effect of numbers on errors, and on their size, is removed."""
+
 MEAN_STEP = 4
 """Largest mean step between moments; whole numbers that are sparser are rather amounts."""
 
 FEWEST_COPIES = 0.01
 """Share of the rows that must be copies before copies are held out together."""
+
+NEAR = 1e-4
+"""Copies differ by at most this part of a column's spread, as rounding does. Of copies that stand
+apart from other rows, ten times this part finds the same."""
 
 DIFFERENT_TARGETS = 0.1
 """Rows with equal inputs are no copies if their targets differ this often."""
@@ -82,7 +89,8 @@ class Dependence:
     correlation : float
         Correlation of neighbours, or of rows with the same value. Of copies, their share.
     reach : int
-        Number of rows after which neighbours are no longer alike; 0 for the other kinds.
+        Number of rows after which neighbours are no longer alike. 0 if they are not alike, and for
+        the other kinds.
     column : str, optional
         The column.
 
@@ -109,6 +117,8 @@ blocks of rows were held out.
                 f"Rows with the same value of {self.column} are alike (correlation "
                 f"{self.correlation:.2f}), so they were held out together."
             )
+        if self.reach == 0:
+            return "Blocks of consecutive rows were held out, as you chose."
         return (
             f"Neighbouring rows are alike (correlation {self.correlation:.2f} at lag 1, gone after "
             f"about {self.reach} rows), so whole blocks of rows were held out."
@@ -202,7 +212,7 @@ def find_blocks(
         sorted_by = [] if is_time else _sorting_columns(inputs, targets, rows)
         serial = serial_correlation(scores) if always else unexplained_serial(scores, sorted_by)
     if serial is not None or always:
-        return _consecutive(serial or Serial(0.0, 1), places, copies)
+        return _consecutive(serial or Serial(0.0, 0), places, copies)
     if copies is not None:
         share = 1.0 - len(np.unique(copies)) / len(copies)
         return Blocks(Dependence("copies", share), copies)
@@ -225,7 +235,8 @@ def _consecutive(serial: Serial, places: Rows, copies: Rows | None) -> Blocks:
         np.minimum.at(first, copies, numbers)
         numbers = first[copies]
     dependence = Dependence("order", serial.correlation, serial.reach)
-    return Blocks(dependence, numbers, places, min(serial.reach, n // (4 * DEFAULT_FOLDS)))
+    gap = min(max(serial.reach, 1), n // (4 * DEFAULT_FOLDS))
+    return Blocks(dependence, numbers, places, gap)
 
 
 def _clusters(columns: Sequence[Grouping], scores: Float64, rows: Rows) -> Blocks | None:
@@ -495,8 +506,9 @@ def first_dates(table: Sized) -> Float64 | None:
 def find_copies(X: AnyArray | None, P: Array, y: Array) -> Rows | None:
     """Number rows so that copies have one number; None if there are hardly any.
 
-    Copies agree in inputs, predictions and target. With discrete inputs, rows may be equal by
-    chance. Then rows with equal inputs and predictions often differ in their targets.
+    Copies agree in inputs, predictions and target, up to rounding in samples of at most 50,000
+    rows. With discrete inputs, rows may be equal by chance. Then rows with equal inputs and
+    predictions often differ in their targets.
 
     X : (n, p) or None, P : (n, M, K), y : (n, K) -> (n,).
 
@@ -504,20 +516,75 @@ def find_copies(X: AnyArray | None, P: Array, y: Array) -> Rows | None:
     >>> find_copies(x[:, None], x[:, None, None], x[:, None]).tolist()
     [0, 1, 2, 3, 4, 0]
     """
-    if not _has_many_copies([P, y]):  # so that X need not be read
+    inputs = [P] if X is None else [P, X]
+    copies = _near_copies(inputs, y) if len(y) <= MOST_ROWS else None
+    return _exact_copies(inputs, y) if copies is None else copies
+
+
+def _near_copies(inputs: Sequence[AnyArray], y: Array) -> Rows | None:
+    """Find rows that agree up to rounding, and stand apart from other rows.
+
+    inputs : predictions, and inputs if there are any; they need not be read if predictions differ.
+    """
+    if not _has_many_copies([near_numbers([inputs[0], y], NEAR)]):
         return None
-    arrays = [P] if X is None else [P, X]
-    if not _has_many_copies([*arrays, y]):
+    numbers, wider = (near_numbers([*inputs, y], reach) for reach in (NEAR, 10 * NEAR))
+    stand_apart = _pairs(wider) <= (1.0 + DIFFERENT_TARGETS) * _pairs(numbers)
+    if not (stand_apart and _has_many_copies([numbers])):
         return None
-    numbers = row_numbers([*arrays, y])
-    if _pairs(numbers) < (1.0 - DIFFERENT_TARGETS) * _pairs(row_numbers(arrays)):
+    alike = near_numbers(inputs, NEAR)
+    return None if _differ_in_targets(numbers, alike) else row_numbers([numbers])
+
+
+def _exact_copies(inputs: Sequence[AnyArray], y: Array) -> Rows | None:
+    """Find rows that agree in all digits."""
+    if not (_has_many_copies([inputs[0], y]) and _has_many_copies([*inputs, y])):
         return None
+    numbers = row_numbers([*inputs, y])
+    return None if _differ_in_targets(numbers, row_numbers(inputs)) else numbers
+
+
+def near_numbers(arrays: Sequence[AnyArray], reach: float) -> Rows:
+    """Number rows so that those within reach in all columns have one number: (n, ...) -> (n,).
+
+    The unit is the spread of a column. Rows are compared with their neighbours on a line in an
+    arbitrary direction, column by column.
+
+    >>> near_numbers([np.array([[1.0, 2.0], [2.0, 5.0], [1.001, 2.0], [3.0, 9.0]])], 0.01).tolist()
+    [1, 2, 1, 0]
+    """
+    columns = [column for array in arrays for column in array.reshape(len(array), -1).T]
+    directions = np.random.default_rng(0).normal(size=len(columns))
+    line, steps = np.zeros(len(arrays[0])), np.zeros(len(arrays[0]) - 1)
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite numbers are near to none
+        for direction, column in zip(directions, columns, strict=True):
+            line += direction * _in_spreads(column)
+        order = np.argsort(line, kind="stable")
+        for column in columns:
+            steps = np.maximum(steps, np.abs(np.diff(_in_spreads(column)[order])))
+    numbers = np.empty(len(order), dtype=np.intp)
+    numbers[order] = np.cumsum(np.append(0, ~(steps <= reach)))
     return numbers
+
+
+def _in_spreads(column: AnyArray) -> Float64:
+    """Deviations (n,) from the median, over the size that three of four do not exceed."""
+    values = np.asarray(column, dtype=np.float64)
+    values = values - np.median(values)
+    sizes = np.abs(values)
+    spread = float(np.quantile(sizes, 0.75)) or float(sizes.max()) or 1.0
+    return np.asarray(values / spread)
+
+
+def _differ_in_targets(numbers: Rows, alike: Rows) -> bool:
+    """Whether rows with equal inputs and predictions often have different targets."""
+    return _pairs(numbers) < (1.0 - DIFFERENT_TARGETS) * _pairs(alike)
 
 
 def _has_many_copies(arrays: Sequence[AnyArray]) -> bool:
     """Whether enough rows are copies, and enough rows are different."""
-    n, n_distinct = len(arrays[0]), len(np.unique(row_keys(arrays)))
+    keys = np.sort(row_keys(arrays))  # np.unique is many times slower for a million keys
+    n, n_distinct = len(keys), 1 + int(np.count_nonzero(np.diff(keys)))
     return n - n_distinct >= FEWEST_COPIES * n and n_distinct >= DEFAULT_FOLDS
 
 
@@ -627,6 +694,21 @@ def _are_rounded(levels: Float64) -> bool:
     return bool(np.allclose(multiples, np.rint(multiples), rtol=0.0, atol=1e-3))
 
 
+def smooth_effect(values: Float64, numbers: Rows, n_waves: int) -> Float64:
+    """Smooth function of a number that fits values best: (n, S), (n,) -> (n, S).
+
+    Only the means of the levels matter, so that the work grows with their number, not that of rows.
+
+    >>> smooth_effect(np.array([[1.0], [3.0], [4.0]]), np.array([0, 0, 1]), 1).round(9).tolist()
+    [[2.0], [2.0], [4.0]]
+    """
+    roots = np.sqrt(np.bincount(numbers))[:, np.newaxis]
+    sums = np.stack([np.bincount(numbers, weights=column) for column in values.T], axis=1)
+    functions = waves((np.arange(len(roots)) + 0.5) / len(roots), n_waves)
+    basis = np.linalg.qr(roots * functions)[0]
+    return np.asarray((basis @ (basis.T @ (sums / roots)) / roots)[numbers])
+
+
 def intraclass(scores: Float64, numbers: Rows, n_waves: int = 0) -> tuple[float, float]:
     """Largest correlation of rows with the same number, and its p-value by the F test.
 
@@ -640,15 +722,14 @@ def intraclass(scores: Float64, numbers: Rows, n_waves: int = 0) -> tuple[float,
     numbers = np.unique(numbers, return_inverse=True)[1]
     sizes, n = np.bincount(numbers), len(numbers)
     D = len(sizes)
-    n_waves = min(n_waves, D // 2)
+    n_waves = min(n_waves, D // 2, MOST_WAVES)
     if D < 2 or n == D:
         return 0.0, 1.0
-    functions = waves((numbers + 0.5) / D, n_waves)
-    remainder = without(functions, scores)
+    remainder = scores - smooth_effect(scores, numbers, n_waves)
     if n_waves:  # the size of errors may depend on the number as smoothly as their mean
-        sizes_of_errors = np.abs(remainder) - without(functions, np.abs(remainder))
-        remainder /= np.maximum(sizes_of_errors, 0.1 * np.abs(remainder).mean(axis=0))
-        remainder = without(functions, remainder)
+        typical = smooth_effect(np.abs(remainder), numbers, min(n_waves, SIZE_WAVES))
+        remainder /= np.maximum(typical, 0.1 * np.abs(remainder).mean(axis=0))
+        remainder -= smooth_effect(remainder, numbers, n_waves)
     sums = np.stack([np.bincount(numbers, weights=column) for column in remainder.T])
     explained = (sums**2 / sizes).sum(axis=1)
     between = explained / (D - 1 - n_waves)

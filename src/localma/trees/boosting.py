@@ -234,6 +234,32 @@ class Trees:
         )  # fmt: skip
         return out
 
+    def add_softmax(self, X: Float64, logits: Float64, share: float, out: Float64) -> None:
+        """Add ``share * softmax(logits + sum of the trees)`` to weights, in one pass.
+
+        Parameters
+        ----------
+        X : (n, p) array
+            The inputs, contiguous and in double precision.
+        logits : (S,) array
+            Scores to which the trees add.
+        share : float
+            Share of these weights in the sum.
+        out : (n, S) array
+            The weights; changed in place.
+        """
+        fits = out.shape[1:] == logits.shape == (self.n_scores,)
+        if X.shape != (len(out), self.n_inputs) or not fits:
+            raise InvalidInputError(
+                f"These trees take {self.n_inputs} inputs and give {self.n_scores} scores; "
+                f"received inputs of shape {X.shape}, {len(logits)} logits and weights of shape "
+                f"{out.shape}. Fit again, or load an intact file."
+            )
+        kernel().add_softmax(
+            X, self.feature, self.threshold, self.children, self.missing_left, self.values,
+            self.starts, logits, share, out,
+        )  # fmt: skip
+
     def first(self, n_rounds: int) -> Trees:
         """Return the first trees alone."""
         end = self.starts[n_rounds]

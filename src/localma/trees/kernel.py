@@ -339,6 +339,21 @@ def add_tree(
 # -- Evaluation --------------------------------------------------------------------------------
 
 
+@njit(inline="always", **_INNER)
+def _leaf(
+    x: Float64, feature: Int32, threshold: Float64, children: Int32, missing_left: Bytes, start: int
+) -> int:
+    """The node at which a row (p,) ends in the tree that begins at a node."""
+    node = start
+    while feature[node] != LEAF:
+        value = x[feature[node]]
+        goes_left = value <= threshold[node]
+        if np.isnan(value):
+            goes_left = missing_left[node] > 0
+        node = start + children[node, 1 - goes_left]
+    return node
+
+
 @_entry(
     types.void(
         _F2, _I1, _F1, _read(types.int32, 2), _B1, _F2, _R1, _R1, types.float64[:, :, ::1],
@@ -366,16 +381,35 @@ def evaluate(
         done = 0
         for r in range(stages.size):
             for t in range(done, stages[r]):
-                start = starts[t]
-                node = start
-                while feature[node] != LEAF:
-                    x = X[i, feature[node]]
-                    goes_left = x <= threshold[node]
-                    if np.isnan(x):
-                        goes_left = missing_left[node] > 0
-                    node = start + children[node, 1 - goes_left]
+                leaf = _leaf(X[i], feature, threshold, children, missing_left, starts[t])
                 for s in range(S):
-                    sums[s] += values[node, s]
+                    sums[s] += values[leaf, s]
             done = stages[r]
             for s in range(S):
                 out[r, i, s] = sums[s]
+
+
+@_entry(
+    types.void(
+        _F2, _I1, _F1, _read(types.int32, 2), _B1, _F2, _R1, _F1, types.float64,
+        types.float64[:, ::1],
+    )
+)  # fmt: skip
+def add_softmax(
+    X: Float64, feature: Int32, threshold: Float64, children: Int32, missing_left: Bytes,
+    values: Float64, starts: Integers, logits: Float64, share: float, out: Float64,
+) -> None:  # fmt: skip
+    """Add ``share * softmax(logits + sum of the trees)`` to each row of `out`: (n, S)."""
+    scores = np.empty(logits.size)
+    for i in range(X.shape[0]):
+        scores[:] = logits
+        for t in range(starts.size - 1):
+            leaf = _leaf(X[i], feature, threshold, children, missing_left, starts[t])
+            for s in range(scores.size):
+                scores[s] += values[leaf, s]
+        top, total = scores.max(), 0.0
+        for s in range(scores.size):
+            scores[s] = np.exp(scores[s] - top)
+            total += scores[s]
+        for s in range(scores.size):
+            out[i, s] += share * scores[s] / total

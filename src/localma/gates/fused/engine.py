@@ -56,10 +56,12 @@ def evaluate(
     P: Array | None = None,
     n_jobs: int | None = None,
     out: Float64 | None = None,
+    trees: Float64 | None = None,
 ) -> Float64:
     """Weights of each row, or the predictions averaged with them, in one pass.
 
-    X : (n, p); P : None, (n, M) or (n, M, K) -> (n, M), (n,) or (n, K), written to `out` if given.
+    X : (n, p); trees : (n, M) weights to add to those of the stack before they fade;
+    P : None, (n, M) or (n, M, K) -> (n, M), (n,) or (n, K), written to `out` if given.
     """
     M, n = len(stack.constant), len(X)
     n_columns = M
@@ -72,15 +74,21 @@ def evaluate(
     if n > _EVALUATED_ROWS:
         kernel()  # before any thread starts
         slices = [slice(k, k + _EVALUATED_ROWS) for k in range(0, n, _EVALUATED_ROWS)]
-        blocks = [(X[rows], None if P is None else predictions[rows], out[rows]) for rows in slices]
-        in_threads(lambda x, p, o: evaluate(stack, x, fading, p, 1, o), blocks, n_jobs)
+        arrays = X, None if P is None else predictions, out, trees
+        blocks = [tuple(a if a is None else a[rows] for a in arrays) for rows in slices]
+        in_threads(lambda x, p, o, t: evaluate(stack, x, fading, p, 1, o, t), blocks, n_jobs)
     else:
         guard, power, towards, floor = _fading_arrays(stack, fading, X.shape[1])
         _check_buffers(stack, X, guard, towards)
+        if trees is not None and trees.shape != (n, M):
+            raise InvalidInputError(
+                f"Weights of trees must have shape ({n}, {M}); received {trees.shape}. Fit again."
+            )
         kernel().evaluate(
             np.ascontiguousarray(X, np.float64), stack.standards, stack.networks, stack.sizes,
             stack.settings, stack.thetas, stack.constant, *guard, power, towards, floor,
             *_evaluation_buffers(stack, n), np.ascontiguousarray(predictions, np.float64), out,
+            np.empty((0, M)) if trees is None else trees,
         )  # fmt: skip
     if P is not None and P.ndim == 2:
         return out[:, 0]
