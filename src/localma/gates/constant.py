@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -255,7 +255,7 @@ def _weighted_rows(data: Labelled) -> tuple[Array, Float64, Float64]:
     if not has_weight.all():
         P, y, weight = P[has_weight], y[has_weight], weight[has_weight]
     share = weight / weight.sum() / y.shape[1]
-    return P, y, np.repeat(share[:, np.newaxis], y.shape[1], axis=1)
+    return P, y, np.outer(share, output_weight(data))
 
 
 def _warn_if_short(solution: Solution, loss: Loss, max_iter: int) -> None:
@@ -270,8 +270,53 @@ def _warn_if_short(solution: Solution, loss: Loss, max_iter: int) -> None:
     )
 
 
+def output_weight(data: Labelled) -> Float64:
+    """Weight of each output in the loss of a row: (K,), with mean one."""
+    return np.array(data.loss.output_weight or np.ones(data.y.shape[1]))
+
+
+def standardize_outputs(data: Labelled) -> Labelled:
+    """Weight the outputs by one over their risks under the global weights.
+
+    These weights minimise the loss whose outputs are standardized by their risks under equal
+    weights. So the unit of an output matters to neither. An output that is predicted without an
+    error has the weight of one whose risk is a millionth of that of equal weights.
+
+    >>> from localma.losses import squared_error
+    >>> P, y = np.array([[[1.0, 100.0], [3.0, 300.0]]] * 2), np.zeros((2, 2))
+    >>> loss = squared_error().standardized()
+    >>> data = standardize_outputs(Labelled.of(np.zeros((2, 1)), P, y, loss=loss))
+    >>> np.round(data.loss.output_weight, 4).tolist()
+    [1.9998, 0.0002]
+    """
+    at_equal = _output_risks(data, np.full(data.n_candidates, 1.0 / data.n_candidates))
+    first = _with_output_weight(data, at_equal)
+    risks = np.maximum(_output_risks(data, find_global_weights(first)), 1e-6 * at_equal)
+    return _with_output_weight(data, risks)
+
+
+def _output_risks(data: Labelled, weights: Float64) -> Float64:
+    """Mean loss of each output under constant weights (M,): (K,)."""
+    M, K = data.P.shape[1:]
+    sums = np.zeros(K)
+    for index in row_slices(data.n_rows, None, M * K):
+        losses = data.loss.value(data.y[index], global_average(weights, data.P[index]))
+        sums += weighted_sum(data.sample_weight[index], losses)
+    return np.abs(sums) / data.sample_weight.sum()
+
+
+def _with_output_weight(data: Labelled, risks: Float64) -> Labelled:
+    """Weight the outputs by one over their risks (K,); an output without a risk counts as one."""
+    inverse = 1.0 / np.where(risks > np.finfo(np.float64).tiny, risks, 1.0)
+    loss = replace(data.loss, output_weight=tuple((inverse / inverse.mean()).tolist()))
+    baseline = data.baseline
+    if baseline is not None:
+        baseline = replace(baseline, loss=loss)
+    return replace(data, loss=loss, baseline=baseline)
+
+
 WEIGHT_FLOOR = 0.01
-"""Share of equal weights in the start of a training, so that no weight is zero."""
+"""Share of equal weights that is mixed into weights whose logarithm is needed."""
 
 
 def anchor_and_scale(
@@ -325,10 +370,10 @@ def _risks(data: Labelled, rows: Rows | None, weights: Sequence[Array]) -> Float
     return sums / total
 
 
-def floored(weights: Array) -> Array:
-    """Mix weights (M,) with `WEIGHT_FLOOR` of equal weights, so that all are positive.
+def floored(weights: Array, share: float = WEIGHT_FLOOR) -> Array:
+    """Mix weights (M,) with a share of equal weights, so that all are positive.
 
     >>> floored(np.array([1.0, 0.0])).tolist()
     [0.995, 0.005]
     """
-    return (1.0 - WEIGHT_FLOOR) * weights + WEIGHT_FLOOR / len(weights)
+    return (1.0 - share) * weights + share / len(weights)

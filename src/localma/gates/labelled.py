@@ -130,6 +130,7 @@ class Labelled:
         X, P, y, sample_weight = plain_arrays(X, P, y, sample_weight)
         P, y = np.asarray(P), np.asarray(y)
         _check_shapes(X, P, y)
+        _check_output_weight(loss, y.shape[1])
         weight = check_weight(sample_weight, len(y))
         numbers = None
         if groups is not None:
@@ -184,10 +185,7 @@ class Labelled:
     @property
     def n_inputs(self) -> int:
         """Number p of inputs; 0 if they are not a table of numbers."""
-        X = self.X
-        if not isinstance(X, np.ndarray | ArrowRows) or X.dtype.kind not in "biuf" or X.ndim != 2:
-            return 0
-        return int(X.shape[1])
+        return count_inputs(self.X)
 
     @property
     def n_candidates(self) -> int:
@@ -241,6 +239,17 @@ class Labelled:
         return int(np.argmin(risks))
 
 
+def count_inputs(X: Inputs) -> int:
+    """Count the columns of a table of numbers; 0 for other inputs.
+
+    >>> count_inputs(np.zeros((2, 3))), count_inputs(["a text"])
+    (3, 0)
+    """
+    if not isinstance(X, np.ndarray | ArrowRows) or X.dtype.kind not in "biuf" or X.ndim != 2:
+        return 0
+    return int(X.shape[1])
+
+
 def row_index(rows: Rows | None) -> slice | Rows:
     """Index of some rows; of all rows if `rows` is None."""
     return slice(None) if rows is None else rows
@@ -260,6 +269,16 @@ def _check_shapes(X: Inputs, P: Array, y: Array) -> None:
             "A labelled sample has n inputs X, predictions P of shape (n, M, K) and targets y of "
             f"shape (n, K); received {n} inputs, P {P.shape} and y {y.shape}. Give a single output "
             "an axis of length one, and every row of X its predictions."
+        )
+
+
+def _check_output_weight(loss: Loss, n_outputs: int) -> None:
+    """Refuse weights of outputs that are not one positive number each."""
+    weight = np.array(loss.output_weight)
+    if weight.size not in (0, n_outputs) or not (weight > 0.0).all():
+        raise InvalidInputError(
+            f"output_weight of a loss must have one positive number for each of the {n_outputs} "
+            f"outputs; received {loss.output_weight}. Use the method standardized() to have it set."
         )
 
 

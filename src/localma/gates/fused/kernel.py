@@ -655,7 +655,8 @@ _entry = partial(entry, **_COMMON)
 def _add_block(
     X: Float32, P: Float32, y: Float32, weight: Float32, origin: int, stride: int, width: int,
     n_outputs: int, sizes: Integers, theta: Float32, gradient: Float32, bound: float, leak: float,
-    derivative: Block, unit: float, factor: float, parameters: Float64, workspace: Float32,
+    derivative: Block, unit: float, factor: float, parameters: Float64, shares: Float32,
+    workspace: Float32,
 ) -> None:  # fmt: skip
     """Add the gradient of the rows ``origin : origin + width``."""
     n_inputs, n_candidates = sizes[0], sizes[-1]
@@ -674,6 +675,9 @@ def _add_block(
     targets = y[origin * n_outputs : (origin + width) * n_outputs]
     mixed, slopes = workspace[mixture : mixture + size], workspace[slope : slope + size]
     derivative(targets, mixed, slopes, unit, factor, parameters)
+    for k in range(shares.size):
+        for row in range(k * width, (k + 1) * width):
+            slopes[row] *= shares[k]
     _unmix(
         units, logits, mixture, pointer(P), start, pointer(weight), origin, n_candidates, n_outputs,
         stride, width,
@@ -693,7 +697,7 @@ def _scale(numbers: Pointer, size: int, factor: float) -> None:
     types.intp(
         *[_F] * 4, _INDEX, _INDEX, types.intp[::1], *[_F] * 5, types.float32, types.float32,
         types.float32, derivative_type, types.float64, types.float64, _D, _F, types.intp[::1],
-        _INDEX, types.float64, _D,
+        _INDEX, types.float64, _D, _F,
     )
 )  # fmt: skip
 def train(
@@ -701,7 +705,7 @@ def train(
     sizes: Integers, theta: Float32, gradient: Float32, moments: Float32, decay: Float32,
     rates: Float32, bound: float, leak: float, tolerance: float, derivative: Block, unit: float,
     factor: float, parameters: Float64, workspace: Float32, order: Integers, batches: int,
-    whole: float, powers: Float64,
+    whole: float, powers: Float64, shares: Float32,
 ) -> int:  # fmt: skip
     """Train one network by Adam over batches of blocks; returns the number of steps taken.
 
@@ -726,6 +730,7 @@ def train(
     whole : the gradient of a batch is multiplied by ``whole / rows of the batch``, so that it is
         that of a mean.
     powers : (2,) Adam's decay rates to the power of the steps so far; ones at the start.
+    shares : (K,) weight of each output in the loss of a row; empty if all are one.
     """
     for step in range(rates.size):
         gradient[:] = 0
@@ -736,7 +741,7 @@ def train(
             rows += width
             _add_block(
                 X, P, y, weight, start, block, width, n_outputs, sizes, theta, gradient, bound,
-                leak, derivative, unit, factor, parameters, workspace,
+                leak, derivative, unit, factor, parameters, shares, workspace,
             )  # fmt: skip
         _scale(pointer(gradient), theta.size, np.float32(whole / rows))
         powers[0] *= 0.9

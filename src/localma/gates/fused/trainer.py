@@ -127,6 +127,7 @@ class Training:
             np.float32(gate.tol * (self.batch is None)), derivative.block, sample.unit,
             sample.unit / gate.loss_scale_, derivative.parameters, workspace, visit.order,
             visit.n_batches, 1.0 / self.chunks.mean_weight, progress.powers,
+            np.array(self.chunks.data.loss.output_weight, dtype=np.float32),
         )  # fmt: skip
         self.done += n_taken
         self.converged = n_taken < len(rates)
@@ -138,7 +139,9 @@ class Training:
         expected = (n * p, n * M * n_outputs, n * n_outputs)
         sizes = (sample.X.size, sample.P.size, sample.y.size)
         n_padded = self.progress.theta.size
-        if not network.fits(p, M) or sizes != expected or network.n_parameters > n_padded:
+        n_shares = len(self.chunks.data.loss.output_weight)
+        fits = network.fits(p, M) and n_shares in (0, n_outputs)
+        if not fits or sizes != expected or network.n_parameters > n_padded:
             raise InvalidInputError(
                 f"A network of the layers {network.sizes} does not fit a packed sample of {n} "
                 f"rows: its arrays have {sizes} numbers instead of {expected}."
