@@ -75,7 +75,8 @@ class TreeGate(Gate):
     n_leaves : int
         Most leaves of a tree.
     l2 : float
-        Penalty of the scores of leaves, in rows with a loss of ``c`` and a curvature of one.
+        Penalty of the scores of leaves, in rows with a loss of ``c`` and a curvature of one, times
+        M times the candidate's global weight: its derivatives are as small as its weight.
     least_rows : float
         Smallest effective number of rows of a leaf.
     most_bins : int
@@ -310,7 +311,8 @@ def _grown(
     growth = Growth(
         n_leaves=gate.n_leaves,
         least_weight=gate.least_rows,
-        l2=gate.l2,
+        # Scores of candidates with little weight have small derivatives.
+        l2=tuple(gate.l2 * len(anchor) * floored(anchor)),
         learning_rate=gate.learning_rate,
         row_share=gate.row_share,
     )

@@ -121,8 +121,9 @@ class Growth:
         Most splits from the root to a leaf.
     least_weight : float
         Smallest weight of the rows of a leaf.
-    l2 : float
-        Penalty of the values of leaves: ``l2 / 2`` times the sum of their squares.
+    l2 : float or tuple of float
+        Penalty of the values of leaves: ``l2 / 2`` times the sum of their squares. A tuple has one
+        penalty per score.
     learning_rate : float
         Factor of the values of each tree.
     row_share : float
@@ -139,7 +140,7 @@ class Growth:
     n_leaves: int = 8
     depth: int = 6
     least_weight: float = 1.0
-    l2: float = 1.0
+    l2: float | tuple[float, ...] = 1.0
     learning_rate: float = 0.1
     row_share: float = 1.0
     column_share: float = 1.0
@@ -458,6 +459,7 @@ class _Forest:
             np.zeros(n_nodes, dtype=np.uint8),
             np.empty((n_nodes, n_scores)),
         )
+        self.l2 = np.array(np.broadcast_to(growth.l2, n_scores), dtype=np.float64)
         self.grown: list[tuple[AnyArray, ...]] = []
 
     def add(
@@ -468,7 +470,7 @@ class _Forest:
         growth, first = self.growth, self.bins.first
         count = self.kernel.grow(
             self.codes, first, rows, columns, gradient, curvature, weight, growth.n_leaves,
-            growth.depth, growth.least_weight, growth.l2, self.histograms, *self.tree,
+            growth.depth, growth.least_weight, self.l2, self.histograms, *self.tree,
         )  # fmt: skip
         self.kernel.add_tree(self.codes, first, *self.tree, growth.learning_rate, scores)
         self.grown.append(tuple(array[:count].copy() for array in self.tree))

@@ -132,19 +132,19 @@ def _subtract(first: Integers, columns: Integers, histogram: Float64, smaller: F
 
 
 @njit(**_INNER)
-def _score(sums: Float64, total: Float64, l2: float) -> float:
-    """``sum_s G_s^2 / (H_s + l2)``: twice the loss that the best values of a leaf save."""
+def _score(sums: Float64, total: Float64, l2: Float64) -> float:
+    """``sum_s G_s^2 / (H_s + l2_s)``: twice the loss that the best values of a leaf save."""
     S, score = sums.size // 2, 0.0
     for s in range(S):
-        curvature = sums[S + s] + l2
-        if curvature > ROUNDING * (total[S + s] + l2):
+        curvature = sums[S + s] + l2[s]
+        if curvature > ROUNDING * (total[S + s] + l2[s]):
             score += sums[s] * sums[s] / curvature
     return score
 
 
 @njit(**_INNER)
 def _scan(
-    bins: Float64, left: Float64, right: Float64, total: Float64, least: float, l2: float,
+    bins: Float64, left: Float64, right: Float64, total: Float64, least: float, l2: Float64,
     enough: float,
 ) -> tuple[float, int]:  # fmt: skip
     """Find the bin after which a split gains most, and more than `enough`; -1 if there is none.
@@ -171,7 +171,7 @@ def _scan(
 @njit(**_INNER)
 def _best_split(
     histogram: Float64, first: Integers, columns: Integers, total: Float64, least: float,
-    l2: float, split: Integers,
+    l2: Float64, split: Integers,
 ) -> float:  # fmt: skip
     """Find the split with the largest gain; split : (3,) column, bin, and whether missing go left.
 
@@ -219,27 +219,27 @@ def _partition(codes: Bytes, split: Integers, missing: int, rows: Int32, spare: 
 
 
 @njit(**_INNER)
-def _set_values(totals: Float64, l2: float, values: Float64) -> None:
+def _set_values(totals: Float64, l2: Float64, values: Float64) -> None:
     """``-G / (H + l2)`` for each node: (nodes, channels) -> (nodes, S)."""
     S = values.shape[1]
     for k in range(totals.shape[0]):
         for s in range(S):
-            divisor = totals[k, S + s] + l2
+            divisor = totals[k, S + s] + l2[s]
             values[k, s] = 0.0
-            if divisor > ROUNDING * (totals[0, S + s] + l2):
+            if divisor > ROUNDING * (totals[0, S + s] + l2[s]):
                 values[k, s] = -totals[k, s] / divisor
 
 
 @_entry(
     types.intp(
         _CODES, _R1, types.int32[::1], _R1, _F2, _F2, _F1, types.intp, types.intp, types.float64,
-        types.float64, types.float64[:, :, ::1], types.int32[::1], types.uint8[::1],
+        _F1, types.float64[:, :, ::1], types.int32[::1], types.uint8[::1],
         types.int32[:, ::1], types.uint8[::1], types.float64[:, ::1],
     )
 )  # fmt: skip
 def grow(
     codes: Bytes, first: Integers, rows: Int32, columns: Integers, gradient: Float64,
-    curvature: Float64, weight: Float64, n_leaves: int, depth: int, least: float, l2: float,
+    curvature: Float64, weight: Float64, n_leaves: int, depth: int, least: float, l2: Float64,
     histograms: Float64, feature: Int32, bins: Bytes, children: Int32, missing_left: Bytes,
     values: Float64,
 ) -> int:  # fmt: skip
@@ -255,7 +255,7 @@ def grow(
     weight : (n,) weights of the rows.
     n_leaves, depth : most leaves, and most splits from the root to a leaf.
     least : smallest weight of a leaf.
-    l2 : penalty of the values of a leaf.
+    l2 : (S,) penalty of the values of a leaf.
     histograms : (n_leaves, bins, 2 S + 1) memory.
     feature, bins, missing_left : (nodes,) column of each split or `LEAF`, the last bin that goes
         left, and whether missing values do; written.
