@@ -178,7 +178,7 @@ class TestWhatIsFound:
         assert kind_of(frame.drop(columns=column), P, y) is None
 
     def test_numbers_that_determine_no_other_input_describe_rows(self):
-        """As the sizes of disks do: errors may jump from one to the next, and new rows have them."""
+        """Sizes of disks: errors may jump from one to the next, and new rows have the same."""
         rng = np.random.default_rng(0)
         size = np.array([80, 85, 107, 170, 210, 212, 245, 250, 340, 420, 425, 528, 540, 1000.0])
         level = rng.integers(len(size), size=400)

@@ -190,6 +190,8 @@ class CrossFitted(Candidate):
         sample = _Sample(inputs, y, weights, None if groups is None else np.asarray(groups))
         model = _fitted(estimator, sample, name, "all rows")
         candidate = self._candidate(model, others)
+        if hasattr(model, "for_folds"):  # what held-out rows chose once
+            estimator = model.for_folds()
         tested = []
         for fold, (train, test) in enumerate(folds):
             model = _fitted(clone(estimator), sample.take(train), name, f"fold {fold}")
