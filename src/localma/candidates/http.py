@@ -160,7 +160,7 @@ class HttpCandidate(LogitsCandidate):
         - `temperature` : float. Divisor of the logits; `calibrated` fits it.
         - `inputs` : columns, by name or position, or a function of X.
         - `classes` : labels of the columns of the probabilities.
-        - `cost` : float. A number to record, such as the price of a call.
+        - `cost` : float. What a row costs, for budgets, such as the price of a call.
 
     Examples
     --------
