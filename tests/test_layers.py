@@ -14,6 +14,7 @@ FOUNDATION = {"errors", "_types", "_optional"}
 TOOLS = {
     "formatting",
     "progress",
+    "records",
     "imports",
     "pretrained",
     "_torch_packages",

@@ -38,10 +38,10 @@ from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
 from localma.folds import DEFAULT_FOLDS
 from localma.formatting import count
-from localma.inspection.display import Label, plain
 from localma.inspection.summary import Advice
 from localma.losses import Loss, get_loss
 from localma.model_file import Model, save
+from localma.records import Label, plain
 from localma.tables.cells import Known
 from localma.tables.files import TableReader, open_table
 from localma.tables.roles import (
