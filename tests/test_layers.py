@@ -19,6 +19,7 @@ TOOLS = {
     "pretrained",
     "_torch_packages",
     "_signals",
+    "_threads",
 }
 LAYERS = [
     FOUNDATION,
@@ -47,8 +48,8 @@ ONLY = {
 """Rooms that may import nothing but these."""
 STRANGERS = {("gates", "candidates")}
 
-# The method `save` of an estimator calls `model_file.save`, and imports it when it is called.
-ALLOWED = {("estimators", "model_file")}
+# Methods of an estimator, such as `save` and `answer`, import these when they are called.
+ALLOWED = {("estimators", "model_file"), ("estimators", "production")}
 
 
 def modules():

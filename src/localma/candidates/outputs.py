@@ -409,7 +409,8 @@ def as_prediction(
 
 def _complete(values: Array) -> RowMask:
     """Rows whose values are all finite: (n, ...) -> (n,)."""
-    return np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+    finite: RowMask = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+    return finite
 
 
 def _known_probabilities(values: Array, name: str, classes: Labels, rows: Rows | None) -> Array:

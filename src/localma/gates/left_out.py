@@ -1,0 +1,191 @@
+"""Weights without one candidate, fitted in advance, for answers in which it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from localma._types import AnyArray, Array, Float64
+from localma.equations import global_average, local_average, row_losses
+from localma.errors import FileFormatError
+from localma.gates.auto import ShrunkGate
+from localma.gates.base import Arrays, Gate, arrays_below
+from localma.gates.constant import find_global_weights
+from localma.gates.labelled import Inputs, Labelled
+from localma.storage.array_file import shown
+from localma.tables.frames import take_rows
+
+TIME = 0.6
+"""Time of these fits, in units of the fit itself; the remainder is for what else takes time."""
+
+SHARES = np.linspace(0.0, 1.0, 11)
+"""Shares of constant weights that are compared."""
+
+MOST_ROWS = 5_000
+"""Rows on which these shares are compared."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Weights for the answers in which one candidate fails.
+
+    With gate="auto", the points of the path that have weight are fitted again without the
+    candidate, and keep their shares. With other gates the weights without candidate m are
+    ``(1 - a_m) w(x) + a_m u_m``, where w(x) are the weights of the gate without m, renormalised,
+    and u_m are the best constant weights without m.
+
+    Parameters
+    ----------
+    constants : (M, M) the best constant weights without each candidate; row m is zero at m
+    shares : (M,) the share a_m of these constant weights
+    gates : for some candidates, the gate that was fitted without it; it weighs M - 1 candidates
+    """
+
+    constants: Float64
+    shares: Float64
+    gates: Mapping[int, ShrunkGate]
+
+    @classmethod
+    def of(cls, gate: Gate, data: Labelled) -> Self:
+        """Fit the weights without each candidate, in at most the time of the whole fit."""
+        M = data.n_candidates
+        others = [without_candidate(data, m) for m in range(M)]
+        constants: Float64 = np.zeros((M, M))
+        for m in range(M):
+            constants[m, np.arange(M) != m] = find_global_weights(others[m])
+        if not isinstance(gate, ShrunkGate):
+            return cls(constants, _best_shares(gate, data, constants), {})
+        if gate.is_constant or M < 3:
+            return cls(constants, np.ones(M), {})
+        return cls(constants, np.ones(M), _refitted_gates(gate, data, others, constants))
+
+    def weights(self, m: int, X: Inputs, W: Array) -> Array:
+        """Weights without candidate m.
+
+        Parameters
+        ----------
+        m : position of the candidate
+        X : n inputs of the gate
+        W : (n, M) weights with all candidates
+
+        Returns
+        -------
+        (n, M) array
+            Zero for candidate m.
+        """
+        if m in self.gates:
+            return np.insert(self.gates[m].predict_weights(X), m, 0.0, axis=1)
+        rest = renormalized(W, np.arange(W.shape[1]) != m, self.constants[m])
+        return (1.0 - self.shares[m]) * rest + self.shares[m] * self.constants[m]
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return the weights as named arrays, all that `restore` needs."""
+        state: dict[str, AnyArray] = {"constants": self.constants, "shares": self.shares}
+        for m, gate in self.gates.items():
+            answer = gate.answer_.arrays()
+            state |= {f"gate.{m}.{name}": array for name, array in answer.items()}
+        return state
+
+    @classmethod
+    def restore(cls, arrays: Arrays, gate: Gate) -> Self:
+        """Restore the weights from named arrays, which may come from an untrusted file."""
+        M = gate.n_candidates
+        constants, shares = arrays.get("constants"), arrays.get("shares")
+        _check(constants, (M, M))
+        _check(shares, (M,))
+        assert constants is not None and shares is not None
+        on_simplex = np.allclose(constants.sum(axis=1), 1.0, atol=1e-6) or M == 1
+        if not on_simplex or np.diag(constants).any() or shares.max() > 1.0:
+            raise FileFormatError(
+                "The weights without a candidate must sum to one and be zero for it. Save the "
+                "model again."
+            )
+        numbers = {name.split(".")[1] for name in arrays if name.startswith("gate.")}
+        if set(arrays) - {"constants", "shares"} and not isinstance(gate, ShrunkGate):
+            raise FileFormatError("Only gate='auto' is fitted again without a candidate.")
+        gates = {}
+        for number in sorted(numbers):
+            if not (number.isascii() and number.isdecimal()) or not int(number) < M:
+                raise FileFormatError(f"The file has no candidate {shown(number)} to leave out.")
+            m = int(number)
+            below = arrays_below(arrays, f"gate.{number}.")
+            gates[m] = gate.restored_answer(below, np.delete(constants[m], m))
+        return cls(constants, shares, gates)
+
+
+def without_candidate(data: Labelled, m: int) -> Labelled:
+    """The sample without the predictions of one candidate."""
+    return replace(data, P=np.delete(data.P, m, axis=1))
+
+
+def renormalized(W: Array, kept: AnyArray, reference: Array) -> Array:
+    """Weights of some candidates, which sum to one: (n, M), (n, M) or (M,) -> (n, M).
+
+    Where they have no weight, they get that of the reference (M,), or equal weights. A row without
+    any of them is zero.
+
+    >>> renormalized(np.array([[0.2, 0.3, 0.5]]), np.array([True, True, False]), np.ones(3))
+    array([[0.4, 0.6, 0. ]])
+    """
+    weights = W * kept
+    total = weights.sum(axis=1)
+    for substitute in (reference, np.ones(W.shape[1])):
+        empty = total <= 0.0
+        if not empty.any():
+            break
+        weights[empty] = (substitute * kept + np.zeros_like(W))[empty]
+        total[empty] = weights[empty].sum(axis=1)
+    return weights / np.where(total > 0.0, total, 1.0)[:, np.newaxis]
+
+
+def _refitted_gates(
+    gate: ShrunkGate, data: Labelled, others: Sequence[Labelled], constants: Float64
+) -> dict[int, ShrunkGate]:
+    """Gates without each candidate; without those of largest weight if there are many."""
+    M = len(others)
+    weights = gate.predict_weights(take_rows(data.X, _some_rows(data)))
+    allowed = max(1, round(TIME * gate.n_trainings))
+    heaviest = np.argsort(-weights.mean(axis=0), kind="stable")[:allowed]
+    n_gates = max(1, allowed // M)
+    return {
+        m: gate.refitted(others[m], np.delete(constants[m], m), n_gates) for m in heaviest.tolist()
+    }
+
+
+def _some_rows(data: Labelled) -> AnyArray:
+    """At most `MOST_ROWS` rows, evenly spaced."""
+    return np.unique(np.linspace(0, data.n_rows - 1, min(data.n_rows, MOST_ROWS)).astype(np.intp))
+
+
+def _best_shares(gate: Gate, data: Labelled, constants: Float64) -> Float64:
+    """For each candidate, the share of constant weights with the smallest mean loss: (M,)."""
+    rows = _some_rows(data)
+    sample = data.take(rows)
+    W = gate.predict_weights(sample.X)
+    shares: Float64 = np.ones(len(constants))
+    for m, constant in enumerate(constants):
+        kept = np.arange(len(constants)) != m
+        local = local_average(renormalized(W, kept, constant), sample.P)
+        fixed = global_average(constant, sample.P)
+        risks = [
+            np.average(
+                row_losses(sample.loss, sample.y, (1.0 - share) * local + share * fixed),
+                weights=sample.sample_weight,
+            )
+            for share in SHARES
+        ]
+        shares[m] = SHARES[int(np.argmin(risks))]
+    return shares
+
+
+def _check(array: AnyArray | None, shape: Sequence[int]) -> None:
+    if array is None or array.dtype.kind != "f" or array.shape != tuple(shape):
+        raise FileFormatError(
+            f"The weights without a candidate must have the shape {tuple(shape)}; received "
+            f"{getattr(array, 'shape', None)}. Save the model again."
+        )
+    if not (np.isfinite(array) & (array >= 0.0)).all():
+        raise FileFormatError("The weights without a candidate must not be negative.")
