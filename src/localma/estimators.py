@@ -398,7 +398,7 @@ class _LocalMA(BaseEstimator):
     def frontier(
         self,
         X: Table,
-        y: Output,
+        y: ArrayLike,
         *,
         sample_weight: ArrayLike | None = None,
         predictions: Predictions | None = None,

@@ -409,8 +409,7 @@ def as_prediction(
 
 def _complete(values: Array) -> RowMask:
     """Rows whose values are all finite: (n, ...) -> (n,)."""
-    finite: RowMask = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
-    return finite
+    return np.asarray(np.isfinite(values.reshape(len(values), -1)).all(axis=1))
 
 
 def _known_probabilities(values: Array, name: str, classes: Labels, rows: Rows | None) -> Array:

@@ -37,7 +37,6 @@ from localma.gates.base import (
     arrays_below,
     check_arrays,
     check_inputs,
-    integer_seed,
     numbered_arrays,
     read_state,
 )
@@ -224,7 +223,7 @@ class ShrunkGate(Gate):
         n_gates = sum(np.isfinite(self.path_["shrinkage"]))
         return len(self.fold_answers_) * n_gates * TRAINED + len(self.answer_.gates)
 
-    def refitted(self, data: Labelled, weights: Array, n_gates: int) -> ShrunkGate:
+    def refitted(self, data: Labelled, weights: Array, n_trainings: int) -> ShrunkGate:
         """Train some points again, on other predictions of the same rows.
 
         The shares of the points, and the guard, remain. There is no evidence from held-out rows.
@@ -235,8 +234,9 @@ class ShrunkGate(Gate):
             The labelled sample of the fit, with the predictions of at least two candidates.
         weights : (M,) array
             The weights to which shrinkage pulls.
-        n_gates : int
-            Number of local gates to train: those with the largest shares.
+        n_trainings : int
+            Number of trainings: of the local gates with the largest shares, and from several starts
+            if all of them are trained.
 
         Returns
         -------
@@ -246,16 +246,17 @@ class ShrunkGate(Gate):
         if data.n_inputs > 0 and data.n_rows < ORDERED_ROWS:
             data, _ = ordered_by_content(data)
         points, shares = self._points_for(data.n_candidates), np.array(self.path_["weight"])
-        local = np.array([point.gate is not None for point in points])
-        dropped = np.argsort(-shares * local, kind="stable")[n_gates:]
-        dropped = dropped[local[dropped]]
-        total = shares[local].sum()
-        shares[dropped] = 0.0
+        local = np.flatnonzero([point.gate is not None for point in points])
+        ordered = local[np.argsort(-shares[local], kind="stable")]
+        total, n_gates = shares[local].sum(), int(np.count_nonzero(shares[local]))
         if total > 0.0:
+            shares[ordered[n_trainings:]] = 0.0
             shares[local] *= total / shares[local].sum()
-        seed = integer_seed(self.random_state)
-        path = make_path(data, [], points, seed)
-        finals = path.refit([seed], np.flatnonzero(shares).tolist(), weights)
+        n_starts = min(n_trainings, len(self.answer_.gates)) // max(1, n_gates)
+        random = check_random_state(self.random_state)
+        seeds = random.randint(np.iinfo(np.int32).max, size=max(1, n_starts)).tolist()
+        path = make_path(data, [], points, seeds[0])
+        finals = path.refit(seeds, np.flatnonzero(shares).tolist(), weights)
         return self.with_answer(MixedGates.of(finals, shares.tolist()), weights)
 
     def with_answer(self, answer: MixedGates, weights: Array) -> ShrunkGate:

@@ -39,7 +39,7 @@ def fill_missing(P: Array, find_weights: Callable[[Array], Array]) -> tuple[Arra
     [[1.0, 3.0], [2.0, 2.0]]
     """
     known = known_predictions(P)
-    has_any: RowMask = known.any(axis=1)
+    has_any = np.asarray(known.any(axis=1))
     if known.all():
         return P, has_any
     weights = equal_weights(P)
@@ -61,8 +61,7 @@ def equal_weights(P: Array) -> Float64:
 
 def known_predictions(P: Array) -> RowMask:
     """Which predictions are not missing: (n, M, ...) -> (n, M)."""
-    known: RowMask = ~np.isnan(P.reshape(*P.shape[:2], -1)).any(axis=2)
-    return known
+    return np.asarray(~np.isnan(P.reshape(*P.shape[:2], -1)).any(axis=2))
 
 
 def _filled(P: Array, known: RowMask, weights: Float64) -> Array:

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from localma._types import AnyArray, Array, Float64
+from localma._types import AnyArray, Array, Float64, RowMask, Rows
 from localma.equations import global_average, local_average, row_losses
 from localma.errors import FileFormatError
 from localma.gates.auto import ShrunkGate
@@ -18,7 +18,7 @@ from localma.gates.labelled import Inputs, Labelled
 from localma.storage.array_file import shown
 from localma.tables.frames import take_rows
 
-TIME = 0.6
+TIME = 2.5
 """Time of these fits, in units of the fit itself; the remainder is for what else takes time."""
 
 SHARES = np.linspace(0.0, 1.0, 11)
@@ -58,7 +58,7 @@ class LeftOut:
             constants[m, np.arange(M) != m] = find_global_weights(others[m])
         if not isinstance(gate, ShrunkGate):
             return cls(constants, _best_shares(gate, data, constants), {})
-        if gate.is_constant or M < 3:
+        if M < 3:
             return cls(constants, np.ones(M), {})
         return cls(constants, np.ones(M), _refitted_gates(gate, data, others, constants))
 
@@ -93,10 +93,8 @@ class LeftOut:
     def restore(cls, arrays: Arrays, gate: Gate) -> Self:
         """Restore the weights from named arrays, which may come from an untrusted file."""
         M = gate.n_candidates
-        constants, shares = arrays.get("constants"), arrays.get("shares")
-        _check(constants, (M, M))
-        _check(shares, (M,))
-        assert constants is not None and shares is not None
+        constants = _checked(arrays.get("constants"), (M, M))
+        shares = _checked(arrays.get("shares"), (M,))
         on_simplex = np.allclose(constants.sum(axis=1), 1.0, atol=1e-6) or M == 1
         if not on_simplex or np.diag(constants).any() or shares.max() > 1.0:
             raise FileFormatError(
@@ -121,7 +119,7 @@ def without_candidate(data: Labelled, m: int) -> Labelled:
     return replace(data, P=np.delete(data.P, m, axis=1))
 
 
-def renormalized(W: Array, kept: AnyArray, reference: Array) -> Array:
+def renormalized(W: Array, kept: RowMask, reference: Array) -> Array:
     """Weights of some candidates, which sum to one: (n, M), (n, M) or (M,) -> (n, M).
 
     Where they have no weight, they get that of the reference (M,), or equal weights. A row without
@@ -149,13 +147,14 @@ def _refitted_gates(
     weights = gate.predict_weights(take_rows(data.X, _some_rows(data)))
     allowed = max(1, round(TIME * gate.n_trainings))
     heaviest = np.argsort(-weights.mean(axis=0), kind="stable")[:allowed]
-    n_gates = max(1, allowed // M)
+    n_trainings = max(1, allowed // M)
     return {
-        m: gate.refitted(others[m], np.delete(constants[m], m), n_gates) for m in heaviest.tolist()
+        m: gate.refitted(others[m], np.delete(constants[m], m), n_trainings)
+        for m in heaviest.tolist()
     }
 
 
-def _some_rows(data: Labelled) -> AnyArray:
+def _some_rows(data: Labelled) -> Rows:
     """At most `MOST_ROWS` rows, evenly spaced."""
     return np.unique(np.linspace(0, data.n_rows - 1, min(data.n_rows, MOST_ROWS)).astype(np.intp))
 
@@ -181,11 +180,13 @@ def _best_shares(gate: Gate, data: Labelled, constants: Float64) -> Float64:
     return shares
 
 
-def _check(array: AnyArray | None, shape: Sequence[int]) -> None:
+def _checked(array: AnyArray | None, shape: Sequence[int]) -> Float64:
     if array is None or array.dtype.kind != "f" or array.shape != tuple(shape):
         raise FileFormatError(
             f"The weights without a candidate must have the shape {tuple(shape)}; received "
             f"{getattr(array, 'shape', None)}. Save the model again."
         )
-    if not (np.isfinite(array) & (array >= 0.0)).all():
-        raise FileFormatError("The weights without a candidate must not be negative.")
+    values: Float64 = array.astype(np.float64)
+    if not (np.isfinite(values) & (values >= 0.0)).all():
+        raise FileFormatError("The weights without a candidate must be finite and not negative.")
+    return values

@@ -229,7 +229,8 @@ def _record(model: Model, weights: Weights, V: Array, state: Predicted, began: f
     averages = local_average(V, state.P)
     empty = V.sum(axis=1) == 0.0
     averages[empty] = np.nan
-    probabilities, prediction = None, averages
+    probabilities: Array | None = None
+    prediction: AnyArray = averages
     if isinstance(model, LocalMAClassifier):
         probabilities = normalized(averages)
         prediction = model._labels(probabilities)

@@ -21,6 +21,9 @@ Costs = ArrayLike | Mapping[str, float]
 Number = TypeVar("Number", int, float)
 
 
+DEFAULT_BREAKER = Breaker()
+
+
 class AnswerOptions(TypedDict, total=False):
     """Options of `answer`, and of `predict` and `predict_proba`."""
 
@@ -43,10 +46,10 @@ class Options:
     --------
     >>> Options(deadline=0.5).retries
     0
-    >>> Options(max_candidates=0)
+    >>> Options(max_candidates=0)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    localma.errors.InvalidInputError: max_candidates must be a whole number of 1 or more; received 0.
+    localma.errors.InvalidInputError: max_candidates must be a whole number of 1 or more; ...
     """
 
     missing: Missing | None = None
@@ -57,7 +60,7 @@ class Options:
     deadline: float | None = None
     timeout: float | Mapping[str, float] | None = None
     retries: int | Mapping[str, int] = 0
-    breaker: Breaker | None = Breaker()
+    breaker: Breaker | None = DEFAULT_BREAKER
 
     def __post_init__(self) -> None:
         if self.missing is not None and self.missing not in get_args(Missing):
@@ -167,4 +170,4 @@ def _is_number(value: object) -> bool:
 
 
 def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and value >= least
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
