@@ -25,6 +25,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions, validate_par
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
+    assert_all_finite,
     check_is_fitted,
     column_or_1d,
     validate_data,
@@ -473,6 +474,8 @@ class _LocalMA(BaseEstimator):
         """
         X = self._check_inputs(X)
         inputs = self.gate_features_.transform(X)
+        if self._allows_missing:
+            check_finite(inputs)
         weights = self._in_container(self.gate_.predict_weights(inputs), X)
         if return_support:
             return weights, self.gate_.support(inputs)
@@ -707,6 +710,8 @@ class _LocalMA(BaseEstimator):
         numbers = None if groups is None else number_groups(groups, n)
         in_parts = gate.reads_in_parts(n, count_groups(numbers, weight))
         inputs = self.gate_features_.transform(X, in_parts=in_parts)
+        if self._allows_missing:
+            check_finite(inputs)
         return _Sample(X, inputs, labels, outputs, weight, groups, numbers, predictions, pool)
 
     def _predict_and_split(
@@ -953,7 +958,7 @@ class _LocalMA(BaseEstimator):
                 refuse_dates(X)
             if allow_missing is None:
                 allow_missing = self._allows_missing
-            if allow_missing:  # in columns of predictions; the gate checks its own
+            if allow_missing:  # in columns of predictions; `check_finite` looks at the others
                 return validate_data(self, X, reset=reset, ensure_all_finite="allow-nan")
             return validate_data(self, X, reset=reset)
         return validate_data(self, X, reset=reset, skip_check_array=True)
@@ -1460,6 +1465,12 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         if self.loss_.name == "cross_entropy":
             return np.take_along_axis(P, observed[:, None, None], axis=2), np.ones((len(y), 1))
         return P, np.eye(len(self.classes_))[observed]
+
+
+def check_finite(inputs: Inputs) -> None:
+    """Refuse inputs of the gate with missing values, if predictions in X may be missing."""
+    if isinstance(inputs, np.ndarray) and inputs.dtype.kind == "f":
+        assert_all_finite(inputs, input_name="X")
 
 
 def normalized(probabilities: Array) -> Array:

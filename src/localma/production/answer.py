@@ -15,7 +15,7 @@ from localma.candidates.outputs import Table
 from localma.candidates.pool import Predictions, Request
 from localma.equations import local_average
 from localma.errors import CandidateError, NoAnswerError
-from localma.estimators import LocalMAClassifier, LocalMARegressor, normalized
+from localma.estimators import LocalMAClassifier, LocalMARegressor, check_finite, normalized
 from localma.formatting import count, number
 from localma.gates.incomplete import known_predictions
 from localma.gates.labelled import Inputs
@@ -207,6 +207,8 @@ def answer(model: Model, X: Table, predictions: Predictions | None, options: Opt
     missing = options.missing or model.missing
     X = model._check_inputs(X, allow_missing=missing != "error")
     inputs = model._gate_inputs(X)
+    if missing != "error":
+        check_finite(inputs)
     weights = Weights(model, inputs, options)
     state = Predicted.empty(model, n_rows(X))
     if predictions is None:

@@ -49,7 +49,8 @@ class Allowance:
             cheapest = int(costs.argmin())
             raise InvalidInputError(
                 f"No candidate fits a budget of {budget:g} per row; the cheapest one, "
-                f"{names[cheapest]!r}, costs {costs[cheapest]:g}. Raise budget=, or change costs=."
+                f"{names[cheapest]!r}, costs {costs[cheapest]:g}. Raise the budget.",
+                python_hint="Or pass other costs=.",
             )
         return cls(costs, options.min_weight, options.max_candidates, budget)
 
