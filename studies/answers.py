@@ -195,9 +195,8 @@ def notes(results: Results) -> list[str]:
                 f"{name}{chosen}: {100 * remaining(results, name):.0f} % of the gap remains"
             )
         for name in _names(results, "cost"):
-            lines.append(
-                f"{name}: half of the cost changes the risk by {100 * increase(results, name):+.2f} %"
-            )
+            percent = 100 * increase(results, name)
+            lines.append(f"{name}: half of the cost changes the risk by {percent:+.2f} %")
     except NotRunError:
         pass
     return lines

@@ -300,7 +300,7 @@ class _LocalMA(BaseEstimator):
         array of shape (n,), or (n, K) with several outputs
             The averages.
         """
-        if options or self._allows_missing:
+        if options or self.missing != "error":
             averages: Array = self._answer(X, predictions, options).averages
             return averages
         X = self._check_inputs(X)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -191,8 +190,7 @@ def from_path(path: str, options: Mapping[str, Any]) -> Candidate:
     )
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """Options of a call that all candidates share.
 
     outputs : the order of several outputs in regression.

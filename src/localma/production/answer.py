@@ -70,7 +70,7 @@ class Failure(Record):
 
 @dataclass(frozen=True, eq=False)
 class Answer(Record):
-    """A prediction, and what was done to get it.
+    """A prediction, with its weights, failures, cost and time.
 
     Parameters
     ----------

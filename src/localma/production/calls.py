@@ -1,8 +1,8 @@
 """Calls of candidates with time limits, retries and circuit breakers.
 
 Candidates that wait for a server or leave Python run at once, each in a daemon thread. The others
-run one after another. A call that takes too long is abandoned: its thread goes on, but nobody waits
-for it.
+run one after another. A call that takes too long is abandoned: its thread goes on, but no answer
+waits for it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Limits:
 
 @dataclass
 class Line:
-    """What is known of one candidate: its circuit, and its calls that nobody waits for."""
+    """The state of one candidate: its circuit, and its abandoned calls."""
 
     circuit: Circuit = field(default_factory=Circuit)
     abandoned: int = 0
@@ -166,7 +166,7 @@ class Call:
 
     def _keep(self, rows: Rows, values: Array) -> None:
         with self.changed:
-            if not self.is_abandoned:  # the answer is out, and nobody reads it any more
+            if not self.is_abandoned:  # otherwise the answer is out already
                 self.pieces.append((rows, values))
                 if len(self.rows) == 1:
                     self.error = None
@@ -177,7 +177,7 @@ class Session:
 
     Parameters
     ----------
-    board : what is known of the candidates
+    board : the lines to the candidates
     predict : predicts some rows with one candidate
     beside : (M,) whether each candidate runs at the same time as others
     limits : time limits, retries and the breaker
