@@ -59,6 +59,7 @@ def command_run(arguments: argparse.Namespace) -> None:
         arguments.methods and tuple(arguments.methods.split(",")),
         arguments.quick,
         arguments.workers,
+        arguments.again,
     )
     check_request(load_study(arguments.name), request)
     print(f"summary: {run(arguments.name, request, arguments.results)}", file=sys.stderr)
@@ -145,6 +146,9 @@ def make_parser() -> argparse.ArgumentParser:
     running.add_argument("--methods", help="only these methods, such as paper,gw,ewma")
     running.add_argument("--quick", action="store_true", help="two replicates of the quick cells")
     running.add_argument("--workers", type=int, default=Request.workers)
+    running.add_argument(
+        "--again", action="store_true", help="replace stored figures of these methods and cells"
+    )
     preparing = add("prepare", "compute the files that a study stores outside the repository")
     preparing.add_argument("--size", default="full", help="'small' for --quick")
     add("table", "print the tables of a study, with published figures next to ours")

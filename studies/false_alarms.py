@@ -25,7 +25,8 @@ from localma.errors import LocalMAWarning
 from localma.inspection import evaluate
 from studies.findings import Finding, NotRunError, Results
 from studies.harness import Cell, Study, grid
-from studies.safety_data import DATA_SETS, data_folder
+from studies.safety import DATA_SETS
+from studies.safety_data import data_folder
 
 Array = NDArray[np.floating]
 Metrics = dict[str, float]
@@ -52,6 +53,10 @@ class CleanFit:
     sample_weight: Array | None
     X_new: Array
     y_new: NDArray[Any]
+
+
+# Data sets of packages joined the study "safety" after this study had been run.
+CHOSEN = tuple(name for name, data in DATA_SETS.items() if data.package is None)
 
 
 def warning_names() -> list[str]:
@@ -244,7 +249,7 @@ def notes(results: Results) -> list[str]:
         where = f": {'; '.join(cells)}" if cells else ""
         share = f"{appeared / fits:.1%}"
         lines.append(f"{name}: in {appeared} of {fits:,} clean fits ({share}){where}.")
-    missing = (data.missing(data_folder()) for data in DATA_SETS.values())
+    missing = (DATA_SETS[name].missing(data_folder()) for name in CHOSEN)
     return lines + [f"Left out: {reason}." for reason in missing if reason]
 
 
@@ -257,7 +262,7 @@ def _rarely(name: str) -> Finding:
 
 
 def _cells() -> tuple[Cell, ...]:
-    there = [name for name, data in DATA_SETS.items() if not data.missing(data_folder())]
+    there = [name for name in CHOSEN if not DATA_SETS[name].missing(data_folder())]
     real = tuple(Cell({"data": name}, STAGES, REPLICATES) for name in there)
     return grid(STAGES, REPLICATES, setting=tuple(SETTINGS), n=SIZES) + real
 

@@ -24,7 +24,8 @@ from localma.errors import InvalidInputError
 from localma.losses import get_loss
 from studies.findings import Finding, NotRunError, Results
 from studies.harness import Cell, Study, Table, grid
-from studies.safety_data import DATA_SETS, Part, data_folder
+from studies.safety import DATA_SETS
+from studies.safety_data import Part, data_folder
 
 Array = NDArray[np.floating]
 Metrics = dict[str, float]
@@ -40,10 +41,13 @@ OVERALL, IN_REGIONS, WIDTH = 0.015, 0.04, 1.05
 """Bars: distance of the coverage from the level, overall and in each region; ratio of widths."""
 
 LEAST_ROWS = 3000
+# Data sets of packages joined the study "safety" after this study had been run.
 CHOSEN = tuple(
     name
     for name, data in DATA_SETS.items()
-    if data.n_build + data.n_sample + data.n_test >= LEAST_ROWS and not data.classification
+    if data.package is None
+    and data.n_build + data.n_sample + data.n_test >= LEAST_ROWS
+    and not data.classification
 )
 
 ERRORS = {

@@ -27,6 +27,7 @@ class Request:
     replicates : at most this number per cell; None for the number of the study.
     where : key -> allowed values, as texts; methods : None for all.
     workers : number of processes; 0 computes in this process.
+    again : whether stored figures of these methods are replaced, after a change of a method.
     """
 
     replicates: int | None = None
@@ -34,6 +35,7 @@ class Request:
     methods: tuple[str, ...] | None = None
     quick: bool = False
     workers: int = joblib.cpu_count()
+    again: bool = False
 
     def picks(self, cell: Cell) -> bool:
         """Whether a cell is wanted."""
@@ -67,11 +69,27 @@ def _missing_methods(cell: Cell, request: Request, metrics: Mapping[str, float])
     return [method for method in cell.methods if method in wanted and method not in complete]
 
 
+def without(study: Study, request: Request, there: Replicates) -> Replicates:
+    """Stored replicates without the figures of the methods and cells of a request."""
+    methods = {cell.identity: request.methods or cell.methods for cell in study.cells}
+    picked = {cell.identity for cell in study.cells if request.picks(cell)}
+    return {
+        (cell, number): {
+            name: value
+            for name, value in metrics.items()
+            if cell not in picked or name.partition(":")[0] not in methods[cell]
+        }
+        for (cell, number), metrics in there.items()
+    }
+
+
 def run(name: str, request: Request, folder: Path = RESULTS) -> Path:
     """Run the missing replicates, add them to the compact file, and write the summary."""
     study = load_study(name)
     store = Store(folder, study.name)
     with store.lock():
+        if request.again:
+            store.fold(without(study, request, store.load()))
         tasks = missing(study, request, store.load())
         try:
             if tasks:

@@ -1,145 +1,133 @@
-"""Is `gate="auto"` safe on real data? Its risk compared with equal, global and local weights.
+"""Is `gate="auto"` safe on real data, and is it ahead of stacking?
 
-A cell is a data set of `studies.safety_data`, and a replicate is one split of it. Rents and
-insurance are read from the folder LOCALMA_DATA. Data sets whose file is missing are left out and
-named.
+A cell is a data set with a size of the labelled sample, and a replicate is one split of it. Methods
+are chosen on the cells of the half "selection", and judged on those of the half "confirmation":
+`--cells half=selection`. Data sets whose file or package is missing are left out and named.
+
+Each fit is timed on one thread. The time of a rival of `studies.stacking` includes its five folds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
-from localma import LocalMAClassifier, LocalMARegressor
-from localma.gates import Gate
-from localma.losses import get_loss
-from studies.findings import Finding, NotRunError, Results
-from studies.harness import Cell, Study, Table
-from studies.pairs import difference
-from studies.safety_data import DATA_SETS, DataSet, Part, data_folder
+from localma import LocalMARegressor, warm_up
+from studies.findings import Results
+from studies.harness import Cell, Metrics, Study, Table
+from studies.safety_confirmation import CONFIRMATION
+from studies.safety_data import REQUIREMENTS, DataSet, Part, data_folder
+from studies.safety_results import HALVES, LABELS, draw, findings_of, summary_lines, table_of
+from studies.safety_selection import SELECTION
+from studies.stacking import CHOSEN_FROM, PredictorOf, Problem, Rivals, Stopwatch, averaging
 
-Array = NDArray[np.floating]
-Metrics = dict[str, float]
+DATA_SETS = {data.name: data for data in (*SELECTION, *CONFIRMATION)}
 
-METHODS = ("equal", "global", "local", "paper", "auto")
+GATES: dict[str, dict[str, Any]] = {
+    "local": {"gate": "local"},
+    "paper": {"gate": "paper"},
+    "auto": {"gate": "auto"},
+    "auto_own": {"gate": "auto", "own": "auto"},
+}
+"""Methods of this package that are not among the rivals, as parameters of the estimator."""
+
+RIVALS = (*CHOSEN_FROM, "choice")
+METHODS = (*RIVALS, *GATES)
+SEVERAL_OUTPUTS = ("linnerud",)
+"""Data sets with several targets, on which only the methods of this package run."""
 
 
 def run(keys: Mapping[str, Any], seed: np.random.SeedSequence, methods: Sequence[str]) -> Metrics:
-    """Metrics of some methods on one split of one data set, keyed "method:metric"."""
-    data = DATA_SETS[keys["data"]]
-    sample, test = data.split(data_folder(), np.random.default_rng(seed))
-    gates = {name: name for name in methods}
-    return compare(data, sample, test, gates, int(seed.generate_state(2)[1]) // 2)
+    """Metrics of some methods on one split of one data set, keyed "method:metric".
 
-
-def compare(
-    data: DataSet,
-    sample: Part,
-    test: Part,
-    gates: Mapping[str, str | Gate],
-    random_state: int,
-) -> Metrics:
-    """Fit each gate on the sample and evaluate it on the test part.
-
-    Returns
-    -------
-    metrics : for each gate its `risk`; for each gate with a verdict also the claimed `gain` and
-        `gain_error`, and `true_gain`, the test risk of the global gate minus that of this gate.
+    They are the `risk` on the test part and the processor time of the fit, `processor`. For `auto`
+    also the claimed `gain` and `gain_error`, and `true_gain`, the test risk of global weights minus
+    that of `auto`.
     """
+    data = DATA_SETS[keys["data"]].with_sample(keys["n"])
+    sample, test = data.split(data_folder(), np.random.default_rng(seed))
+    problem, sample, test = posed(data, sample, test)
+    rivals = Rivals(problem, sample, int(seed.generate_state(2)[1]) // 2)
+    warm_up()  # so that no fit is timed with the compilation of the kernel
     metrics = {}
-    for name, gate in gates.items():
-        model = fitted(data, sample, gate, random_state)
-        risk = risk_on(data, model, test)
-        metrics[f"{name}:risk"] = risk
-        if hasattr(model, "locality_gain_"):
-            constant = fitted(data, sample, "global", random_state)
-            metrics[f"{name}:gain"] = model.locality_gain_.value
-            metrics[f"{name}:gain_error"] = model.locality_gain_.standard_error
-            metrics[f"{name}:true_gain"] = risk_on(data, constant, test) - risk
+    with threadpool_limits(limits=1):
+        for method in methods:
+            measured = measure(rivals, test, method)
+            metrics |= {f"{method}:{name}": value for name, value in measured.items()}
     return metrics
 
 
-def fitted(data: DataSet, sample: Part, gate: str | Gate, random_state: int) -> Any:
-    """Fit the estimator of a data set with this gate."""
-    kind = LocalMAClassifier if data.classification else LocalMARegressor
-    model = kind(loss=data.loss, gate=gate, random_state=random_state)
-    return model.fit(sample.X, sample.y, sample.sample_weight, predictions=sample.P)
-
-
-def risk_on(data: DataSet, model: Any, test: Part) -> float:
-    """Weighted mean loss of a fitted model on the test part."""
-    losses = row_losses(data, model, test)
-    return float(np.average(losses, weights=test.sample_weight))
-
-
-def row_losses(data: DataSet, model: Any, part: Part) -> Array:
-    """Loss of each row of a part under a fitted model: (n,)."""
-    loss = get_loss(data.loss)
+def posed(data: DataSet, sample: Part, test: Part) -> tuple[Problem, Part, Part]:
+    """The problem of a data set, and its parts with classes as numbers."""
     if not data.classification:
-        values = loss.value(part.y, model.predict(part.X, predictions=part.P))
-        return values if values.ndim == 1 else values.mean(axis=1)
-    probabilities = model.predict_proba(part.X, predictions=part.P)
-    observed = np.searchsorted(model.classes_, part.y)
-    if loss.name == "cross_entropy":
-        return loss.value(np.ones(len(part.y)), probabilities[np.arange(len(part.y)), observed])
-    return loss.value(np.eye(len(model.classes_))[observed], probabilities).mean(axis=1)
+        return Problem(data.loss), sample, test
+    classes = np.unique(sample.y)
+    coded = (replace(part, y=np.searchsorted(classes, part.y)) for part in (sample, test))
+    return Problem(data.loss, len(classes)), *coded
 
 
-def summary(results: Results, name: str) -> dict[str, Any]:
-    """`auto` compared with the better of global and equal, and its verdicts, in one data set."""
-    rivals = {
-        other: difference(results, "risk", "auto", other, data=name)
-        for other in ("global", "equal")
-    }
-    better = max(rivals, key=lambda other: rivals[other].mean)
-    found = rivals[better]
-    gain = results.values("auto", "gain", data=name)
-    clear = np.abs(gain) > 2 * results.values("auto", "gain_error", data=name)
-    wrong = clear & (np.sign(gain) != np.sign(results.values("auto", "true_gain", data=name)))
-    return {
-        "data": name,
-        "better": better,
-        "percent": 100 * found.mean / found.risk,
-        "error": 100 * found.error / found.risk,
-        "safe": found.is_allowed,
-        "claims": int(clear.sum()),
-        "wrong": int(wrong.sum()),
-    }
+def measure(rivals: Rivals, test: Part, method: str) -> Metrics:
+    """Fit one method on the sample and evaluate it on the test part."""
+    if method in RIVALS:
+        predict, watch = rivals.learn(method).predict, rivals.watches[method]
+    else:
+        with Stopwatch() as watch:
+            predict = averaging(rivals, rivals.sample, **GATES[method])
+    risk = rivals.problem.risk(test, predict(test))
+    metrics = {"risk": risk, "processor": watch.processor_seconds, "seconds": watch.seconds}
+    return metrics | (_verdict(rivals, test, predict, risk) if method == "auto" else {})
 
 
-def summaries(results: Results) -> list[dict[str, Any]]:
-    """One summary per data set that was run. There must be at least one."""
-    names = {keys["data"] for method, metric, keys in results.entries() if method == "auto"}
-    if not names:
-        raise NotRunError("No replicate of auto has been run.")
-    return [summary(results, name) for name in DATA_SETS if name in names]
+def _verdict(rivals: Rivals, test: Part, predict: PredictorOf, risk: float) -> Metrics:
+    gain = predict.model.locality_gain_
+    constant = averaging(rivals, rivals.sample, "global")
+    true_gain = rivals.problem.risk(test, constant(test)) - risk
+    return {"gain": gain.value, "gain_error": gain.standard_error, "true_gain": true_gain}
+
+
+def available_methods(data: DataSet) -> tuple[str, ...]:
+    """Methods that can run on a data set with the installed packages."""
+    left_out = set()
+    if find_spec("lightgbm") is None:
+        left_out |= {"lightgbm", "direct", "choice"}
+    if data.name in SEVERAL_OUTPUTS:
+        left_out |= {"ridge", "lightgbm", "direct", "choice"}
+    if "own" not in LocalMARegressor().get_params():
+        left_out |= {"auto_own"}
+    return tuple(method for method in METHODS if method not in left_out)
 
 
 def notes(results: Results) -> list[str]:
-    """One line per data set, and the missing data sets."""
-    try:
-        rows = summaries(results)
-    except NotRunError:
-        rows = []
-    lines = [
-        "{data}: auto - {better} = {percent:+.2f} % ± {error:.2f} % of the risk; "
-        "{claims} clear verdicts, {wrong} wrong".format(**row)
-        for row in rows
-    ]
-    return lines + [f"Left out: {reason}." for reason in _missing()]
+    """The verdicts and times of each half, and what is missing."""
+    lines = [line for half in HALVES for line in summary_lines(results, half)]
+    reasons = [data.missing(data_folder()) for data in DATA_SETS.values()]
+    if find_spec("lightgbm") is None:
+        reasons.append(f"lightgbm is not installed; use pip install --no-deps -r {REQUIREMENTS}")
+    return lines + [f"Left out: {reason}." for reason in reasons if reason]
 
 
-def _missing() -> list[str]:
-    reasons = (data.missing(data_folder()) for data in DATA_SETS.values())
-    return [reason for reason in reasons if reason]
+def overview(results: Results) -> str:
+    """The comparisons of each half, cell by cell."""
+    tables = (table_of(results, half, list(DATA_SETS)) for half in HALVES)
+    return "\n\n".join(text for text in tables if text)
 
 
 def _cells() -> tuple[Cell, ...]:
-    there = [name for name, data in DATA_SETS.items() if not data.missing(data_folder())]
-    return tuple(Cell({"data": name}, METHODS, 20) for name in there)
+    # The confirmation half counts as slow, so that a quick run never looks at it.
+    return tuple(
+        Cell(
+            {"half": data.half, "data": data.name, "n": n},
+            available_methods(data), 20, slow=data.half == "confirmation",
+        )
+        for data in DATA_SETS.values()
+        if not data.missing(data_folder())
+        for n in data.sizes or (data.n_sample,)
+    )  # fmt: skip
 
 
 STUDY = Study(
@@ -147,25 +135,15 @@ STUDY = Study(
     title="Safe locality on real data",
     cells=_cells(),
     run=run,
-    tables=(Table("Risk on the test part", "risk", ("data",), METHODS),),
-    findings=(
-        Finding(
-            "auto is in no data set behind the better of global and equal by more than 1 % of the "
-            "risk or three standard errors.",
-            "aim",
-            lambda results: all(row["safe"] for row in summaries(results)),
-        ),
-        Finding(
-            "The mean over data sets of auto's difference to the better of global and equal is not "
-            "positive.",
-            "aim",
-            lambda results: np.mean([row["percent"] for row in summaries(results)]) <= 0,
-        ),
-        Finding(
-            "If the verdict claims more than two standard errors, the test part agrees.",
-            "aim",
-            lambda results: not any(row["wrong"] for row in summaries(results)),
-        ),
+    labels=LABELS,
+    tables=tuple(
+        Table(
+            f"Risk on the test part, {half} half", "risk", ("data", "n"), METHODS, {"half": (half,)}
+        )
+        for half in HALVES
     ),
+    findings=tuple(finding for half in HALVES for finding in findings_of(half)),
+    overview=overview,
     notes=notes,
+    figures={"safety": lambda results, folder: draw(results, folder, list(DATA_SETS))},
 )

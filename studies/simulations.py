@@ -8,19 +8,21 @@ prediction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from studies import markdown
 from studies.drawing import save, subplots
-from studies.findings import Finding, Results, decreasing
+from studies.findings import Finding, NotRunError, Results, decreasing
 from studies.harness import Keys, Metrics, Study, Table, grid
 from studies.methods import LABELS, PUBLISHED_AS, fit
 from studies.published import find, load_published
 from studies.scenarios import N_INPUTS, draw, true_weights
-from studies.summary import agree
+from studies.summary import agree, z_value
 
 N_TEST = 5000
 SIZES = (100, 300, 600, 900)
@@ -36,6 +38,11 @@ CEILINGS = {
     SCENARIO_2: (5.4, 3.65, 3.3, 3.2),
 }
 """Largest allowed mean MSE of `gate="auto"`, at each size."""
+
+LARGEST_Z = 1.5
+"""Largest allowed root-mean-square z of LocalMA (paper) against the published figures."""
+
+TITLES = {"mse": "MSE", "c1": "C1(w)"}
 
 
 def run(keys: Keys, seed: np.random.SeedSequence, methods: Sequence[str]) -> Metrics:
@@ -118,6 +125,58 @@ def _published_cells(method: str, metric: str) -> list[tuple[Any, dict[str, Any]
     return [(figure, cell) for figure, cell in figures if figure is not None]
 
 
+def z_values(results: Results, metric: str) -> dict[str, float]:
+    """Distance of LocalMA (paper) from each published figure, in standard errors; see `z_value`."""
+    return {
+        f"{cell['setting']}, n = {cell['n']}": z_value(
+            figure, results.values("paper", metric, **cell)
+        )
+        for figure, cell in _published_cells("paper", metric)
+    }
+
+
+def root_mean_square(z: Mapping[str, float]) -> float:
+    """Root of the mean square of z over cells.
+
+    >>> round(root_mean_square({"S1": 1.0, "S2": -2.0}), 3)
+    1.581
+    """
+    return float(np.sqrt(np.mean(np.square(list(z.values())))))
+
+
+def z_table(results: Results) -> str:
+    """The z of every published figure of LocalMA, in Markdown; empty if the gate has not run."""
+    with suppress(NotRunError):
+        columns = {metric: z_values(results, metric) for metric in TITLES}
+        body = [
+            [cell, *(f"{z[cell]:+.1f}" if cell in z else "" for z in columns.values())]
+            for cell in columns["mse"]
+        ]
+        head = ["cell", *(f"z of the {title}" for title in TITLES.values())]
+        title = "LocalMA (paper) minus LocalMA, published, in standard errors"
+        return f"**{title}**\n\n{markdown.table(head, body)}"
+    return ""
+
+
+def z_notes(results: Results) -> list[str]:
+    """Root-mean-square z of LocalMA (paper), and how it is computed."""
+    lines = []
+    with suppress(NotRunError):
+        for metric, title in TITLES.items():
+            z = z_values(results, metric)
+            worst = max(z, key=lambda cell: abs(z[cell]))
+            lines.append(
+                f"LocalMA (paper) and the published LocalMA: root-mean-square z of the {title} "
+                f"over {len(z)} cells {root_mean_square(z):.2f}, largest {z[worst]:+.1f} ({worst})"
+            )
+        lines.append(
+            "z is the difference of the two means, divided by its standard error. The variance is "
+            "that of both means over their replicates, with the larger of the two spreads, plus a "
+            "third of the square of half a unit of the last printed digit, for rounding."
+        )
+    return lines
+
+
 def _agrees_everywhere(results: Results, method: str) -> bool:
     return all(
         agree(figure, results.values(method, "mse", **cell))
@@ -155,6 +214,13 @@ AIMS = [
     )
     for metric, title in {"mse": "an MSE", "c1": "a C1(w)"}.items()
 ]
+
+PAPER_AIM = Finding(
+    "LocalMA (paper) has a root-mean-square z of the MSE of at most 1.5 against the published "
+    "figures",
+    "aim",
+    lambda results: root_mean_square(z_values(results, "mse")) <= LARGEST_Z,
+)
 
 CEILING_AIMS = [
     Finding(
@@ -243,6 +309,14 @@ STUDY = Study(
     ),
     labels=LABELS,
     published_as=PUBLISHED_AS,
-    findings=(*_paper_findings("paper"), *_paper_findings("auto"), *AIMS, *CEILING_AIMS),
+    findings=(
+        *_paper_findings("paper"),
+        PAPER_AIM,
+        *_paper_findings("auto"),
+        *AIMS,
+        *CEILING_AIMS,
+    ),
+    overview=z_table,
+    notes=z_notes,
     figures={"weight_functions": draw_weight_functions},
 )

@@ -105,10 +105,29 @@ def agree(figure: Figure, values: np.ndarray) -> bool:
 
     The larger of the two spreads counts, because that of a few replicates may be small by chance.
     """
-    spread = max(deviation(values), figure.sd or 0.0)
-    error = spread * np.sqrt(1.0 / len(values) + 1.0 / figure.replicates)
-    allowed = MONTE_CARLO_ERRORS * error + figure.rounding
+    allowed = MONTE_CARLO_ERRORS * _error(figure, values) + figure.rounding
     return bool(abs(figure.value - values.mean()) <= allowed * (1 + 1e-9))
+
+
+def z_value(figure: Figure, values: np.ndarray) -> float:
+    """Our mean minus the published one, in standard errors of this difference.
+
+    The variance has three terms: the Monte Carlo variance of our mean and of the published one,
+    both with the larger of the two spreads, and that of rounding, ``h^2 / 3`` for an error that is
+    uniform within half a unit ``h`` of the last printed digit.
+
+    >>> figure = Figure("Table 1", {}, "0.36 (0.15)", 0.36, 0.15, 0.005, 500)
+    >>> round(z_value(figure, np.full(500, 0.38)), 2)
+    2.02
+    """
+    variance = _error(figure, values) ** 2 + figure.rounding**2 / 3.0
+    return float((values.mean() - figure.value) / np.sqrt(variance))
+
+
+def _error(figure: Figure, values: np.ndarray) -> float:
+    """Monte Carlo standard error of the difference of a published mean and ours."""
+    spread = max(deviation(values), figure.sd or 0.0)
+    return float(spread * np.sqrt(1.0 / len(values) + 1.0 / figure.replicates))
 
 
 def versions() -> dict[str, str]:

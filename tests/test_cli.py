@@ -992,7 +992,7 @@ def test_what_the_sample_has_not_is_said(inside, tmp_path):
 
     path = rewritten(inside, tmp_path, strange)
     said = call("predict", "rent.localma", path, "--out", tmp_path / "s.csv").stderr
-    assert "3 of 200 rows: 'district' is a category that was not in the labelled sample" in said
+    assert "3 of 200 rows: 'district' is a category that was not in the labelled sample." in said
     assert "5 of 200 rows: 'area' is missing, and never was in the labelled sample" in said
     assert "sample" not in call("weights", "rent.localma", "test.csv").stderr
 

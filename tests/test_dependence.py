@@ -17,9 +17,11 @@ from localma.dependence import (
     Dependence,
     find_blocks,
     find_copies,
+    intraclass,
     is_clock,
     is_sorted,
     normal_scores,
+    number_columns,
     row_numbers,
     serial_correlation,
 )
@@ -191,6 +193,24 @@ class TestWhatIsFound:
         P = P + np.sin(2 * np.pi * hour / 24)[:, None] * [1.0, 0.0, -1.0]
         assert kind_of(np.column_stack([X, hour]), P, y) is None
 
+    @pytest.mark.parametrize(("n", "levels"), [(100, 40), (300, 140), (1_000, 300)])
+    def test_the_size_of_the_test_of_clusters_is_the_stated_one(self, n, levels):
+        rng = np.random.default_rng(0)
+        p = np.empty(300)
+        for k in range(len(p)):
+            column = rng.integers(levels, size=(n, 1)).astype(float)
+            (found,) = number_columns(column)
+            p[k] = intraclass(normal_scores(rng.normal(size=(n, 4))), found.numbers, found.n_waves)[
+                1
+            ]
+        assert np.mean(p < SIZE) <= SIZE + 3 * np.sqrt(SIZE / len(p))
+
+    def test_amounts_with_thousands_of_levels_are_no_clusters(self):
+        rng = np.random.default_rng(0)
+        X, P, y = sample(rng, 20_000)
+        amounts = [rng.integers(8_000, size=20_000), np.log(rng.integers(1, 3_000, size=20_000))]
+        assert kind_of(np.column_stack([X, *amounts]), P, y) is None
+
 
 class TestCopies:
     @pytest.mark.parametrize("times", [2, 3])
@@ -324,7 +344,8 @@ class TestEstimator:
         assert model.dependence_ is None
         assert self.fit(cv=4).dependence_ is not None
         assert self.fit(phi=0.0).dependence_ is None
-        assert self.fit(phi=0.0, folds="blocks").dependence_.kind == "order"
+        blocks = self.fit(phi=0.0, folds="blocks").dependence_
+        assert str(blocks) == "Blocks of consecutive rows were held out, as you chose."
 
     def test_independent_rows_are_split_as_before(self):
         X, P, y = sample(np.random.default_rng(0), 200)

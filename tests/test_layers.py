@@ -20,12 +20,13 @@ TOOLS = {
     "_torch_packages",
     "_signals",
     "_threads",
+    "compiled",
 }
 LAYERS = [
     FOUNDATION,
     TOOLS,
     {"storage", "losses"},
-    {"equations", "tables"},
+    {"equations", "tables", "trees"},
     {"folds", "evidence", "dependence", "backbones", "images"},
     {"candidates", "gates"},
     {"checks", "probes"},
@@ -41,6 +42,7 @@ ONLY = {
     "losses": FOUNDATION,
     "equations": {"losses"} | FOUNDATION,
     "storage": FOUNDATION | TOOLS,
+    "trees": {"compiled"} | FOUNDATION,
     "tables": {"storage"} | FOUNDATION | TOOLS,
     # Candidates that are fitted here share their folds with the gate.
     "candidates": {"tables", "storage", "folds", "backbones", "images"} | FOUNDATION | TOOLS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.engine import block_size, compile_loss
 from localma.gates.fused.networks import Network
 from localma.gates.fused.trainer import Progress, Training, Visit
+from localma.gates.mlp import PAPER_DECAY
 from localma.losses import LOSSES, Loss, get_loss
 
 SQUARED = get_loss("squared_error")
@@ -147,24 +149,81 @@ class TestGradient:
 
 
 class TestTraining:
-    def test_paper_equals_an_ordinary_pytorch_loop(self):
+    @pytest.mark.parametrize("bound", [None, 3.0])
+    def test_paper_equals_an_ordinary_pytorch_loop(self, bound):
         torch = one_threaded_torch()
         X, P, y = problem(n=200, p=5)
-        network = Network((5, 16, 3))
-        gate = MLPGate.paper(random_state=3).set_params(n_steps=100, standardize=False)
-        gate.fit(Labelled.of(X, P, y, loss=SQUARED))
-        rng = np.random.default_rng(3).spawn(1)[0]
         data = Labelled.of(X, P, y, loss=SQUARED)
+        network = Network((5, 16, 3))
+        gate = MLPGate.paper(logit_bound=bound, random_state=3)
+        gate.set_params(n_steps=100, standardize=False, relative_decay=0.05).fit(data)
+        rng = np.random.default_rng(3).spawn(1)[0]
         layout = Chunks.of(data, None, 64, standardize=False, whole=True).layout
         order = layout.candidates
         start = network.reorder_candidates(network.random(rng), order)
         theta = torch.tensor(start, dtype=torch.float64, requires_grad=True)
-        adam = torch.optim.Adam([theta], lr=0.01, weight_decay=0.05)
+        variance = np.mean((P - P.mean(axis=1, keepdims=True)) ** 2)
+        decay = 0.05 * variance * (300 / 200) ** 0.25
+        adam = torch.optim.Adam([theta], lr=0.01, weight_decay=decay)
         for _ in range(100):
             adam.zero_grad()
-            torch_risk(torch, network, theta, X, P, y, np.full(200, 1 / 200)).backward()
+            share = np.full(200, 1 / 200)
+            torch_risk(torch, network, theta, X, P, y, share, bound=bound).backward()
             adam.step()
         np.testing.assert_allclose(gate.parameters_[0], theta.detach().numpy(), atol=1e-3)
+
+    def test_relative_decay_is_weight_decay_in_units_of_the_disagreement(self):
+        X, P, y = problem(n=200, K=2)
+        data = Labelled.of(X, P, y, loss=SQUARED)
+        variance = np.mean((P - P.mean(axis=1, keepdims=True)) ** 2)
+        fixed = MLPGate(weight_decay=0.02 * variance * 1.5**0.25, random_state=0).fit(data)
+        relative = MLPGate(relative_decay=0.02, random_state=0).fit(data)
+        np.testing.assert_allclose(relative.parameters_, fixed.parameters_, atol=1e-6)
+
+    @pytest.mark.parametrize("name", sorted(PROBABILITIES))
+    def test_relative_decay_of_probabilities_is_finite(self, name):
+        X, P, _ = problem(M=2)
+        P = 1.0 / (1.0 + np.exp(-P))
+        y = np.ones((len(X), 1))
+        P[0, 0] = 0.0  # the logarithm of this one is not finite
+        gate = MLPGate(relative_decay=0.005, n_steps=50, random_state=0)
+        weights = gate.fit(Labelled.of(X, P, y, loss=get_loss(name))).predict_weights(X)
+        assert np.isfinite(weights).all()
+        assert weights.std(axis=0).max() > 1e-3
+
+    @pytest.mark.parametrize("batch_size", ["all", 32])
+    def test_progress_is_reported_and_changes_nothing(self, batch_size, monkeypatch, caplog):
+        X, P, y = problem()
+        data = Labelled.of(X, P, y, loss=SQUARED)
+        gate = MLPGate((4, 4), n_steps=90, n_restarts=2, batch_size=batch_size, random_state=0)
+        quiet = clone(gate).fit(data)
+        assert caplog.messages == []
+        for name in ("QUIET_SECONDS", "LOG_SECONDS"):
+            monkeypatch.setattr(f"localma.progress.{name}", 0.0)
+        products = len(X) * quiet.parameters_.shape[1]
+        monkeypatch.setattr("localma.gates.fused.trainer.REPORTED_PRODUCTS", 40 * products)
+        with caplog.at_level("INFO", "localma"):
+            reported = clone(gate).fit(data)
+        np.testing.assert_array_equal(reported.parameters_, quiet.parameters_)
+        done = [
+            int(re.search(r"Training the gate: (\d+) of 180 in", m)[1]) for m in caplog.messages
+        ]
+        assert done[-1] == 180
+        if batch_size == "all":
+            assert done[:3] == [80, 160, 180]
+
+    def test_convergence_ends_a_reported_training(self, monkeypatch):
+        X, P, y = problem()
+        data = Labelled.of(X, P, y, loss=SQUARED)
+        gate = MLPGate((), shrinkage=0.1, tol=1e-3, random_state=0)
+        whole = clone(gate).fit(data)
+        assert whole.n_steps_[0] < 800
+        products = len(X) * whole.parameters_.shape[1]
+        at_the_end = (int(whole.n_steps_[0]) - 1) * products
+        monkeypatch.setattr("localma.gates.fused.trainer.REPORTED_PRODUCTS", at_the_end)
+        reported = clone(gate).fit(data)
+        assert reported.n_steps_ == whole.n_steps_
+        np.testing.assert_array_equal(reported.parameters_, whole.parameters_)
 
     def test_objective_falls_and_more_steps_lower_it(self):
         X, P, y = problem()
@@ -209,12 +268,27 @@ class TestTraining:
         )
         np.testing.assert_allclose(millimetres, metres, atol=1e-3)
 
-    def test_extreme_units_leave_the_paper_with_all_or_none_of_its_weight_decay(self):
+    @pytest.mark.parametrize("unit", [2.0**-60, 2.0**60, 1e-20, 0.01, 7.3, 1e20])
+    def test_unit_of_the_target_does_not_matter_to_the_paper(self, unit):
         X, P, y = problem()
-        large, larger, small, smaller = (
+        one, other = (
             MLPGate.paper(random_state=0)
             .fit(Labelled.of(X, c * P, c * y, loss=SQUARED))
             .predict_weights(X)
+            for c in (1.0, unit)
+        )
+        assert one.std(axis=0).max() > 0.1
+        if np.log2(unit).is_integer():  # changes no digit
+            np.testing.assert_array_equal(other, one)
+        # 800 steps at a rate that never falls magnify other rounding.
+        np.testing.assert_allclose(other, one, atol=0.03)
+
+    def test_weight_decay_is_in_the_unit_of_the_loss(self):
+        X, P, y = problem()
+        gate = MLPGate.paper(logit_bound=None, random_state=0)
+        gate.set_params(weight_decay=0.05, relative_decay=0.0)
+        large, larger, small, smaller = (
+            clone(gate).fit(Labelled.of(X, c * P, c * y, loss=SQUARED)).predict_weights(X)
             for c in (1e8, 1e20, 1e-8, 1e-20)
         )
         np.testing.assert_allclose(larger, large, atol=0.03)  # its learning rate never falls
@@ -223,11 +297,16 @@ class TestTraining:
 
     @pytest.mark.parametrize("name", [name for name in LOSSES if name not in PROBABILITIES])
     @pytest.mark.parametrize("batch_size", ["all", 64])
-    def test_the_unit_of_the_target_does_not_matter_to_any_loss(self, name, batch_size):
+    @pytest.mark.parametrize("relative_decay", [0.0, 0.005])
+    def test_the_unit_of_the_target_does_not_matter_to_any_loss(
+        self, name, batch_size, relative_decay
+    ):
         X, P, y = problem()
         P, y = np.abs(P) + 1.0, np.abs(y) + 1.0
         loss, floored = get_loss(name), name in ("poisson", "gamma", "inverse_gaussian", "tweedie")
-        gate = MLPGate(batch_size=batch_size, n_steps=100, random_state=0)
+        gate = MLPGate(
+            batch_size=batch_size, relative_decay=relative_decay, n_steps=100, random_state=0
+        )
         one = clone(gate).fit(Labelled.of(X, P, y, loss=loss)).predict_weights(X)
         for unit in (1e-6, 1e8, 1e20) if floored else (1e-20, 1e-6, 1e8, 1e20):
             same = get_loss("huber", delta=1.35 * unit) if name == "huber" else loss
@@ -609,6 +688,7 @@ class TestParameters:
                 "n_steps of MLPGate must be a positive integer, or None; received 1.5",
             ),
             ({"weight_decay": -0.1}, "weight_decay of MLPGate must be at least 0"),
+            ({"relative_decay": -0.1}, "relative_decay of MLPGate must be at least 0"),
             (
                 {"logit_bound": 0},
                 "logit_bound of MLPGate must be a positive number, or None; received 0",
@@ -632,8 +712,9 @@ class TestParameters:
         assert MLPGate(hidden).hidden is hidden
 
     def test_of_the_paper(self):
-        gate = MLPGate.paper(hidden=(32,), logit_bound=3.0, random_state=1)
-        expected = {"hidden": (32,), "logit_bound": 3.0, "random_state": 1, "weight_decay": 0.05}
+        gate = MLPGate.paper(hidden=(32,), random_state=1)
+        expected = {"hidden": (32,), "logit_bound": 3.0, "random_state": 1}
+        expected |= {"weight_decay": 0.0, "relative_decay": PAPER_DECAY}
         expected |= {"learning_rate": 0.01, "n_steps": 800, "shrinkage": 0.0, "start": "random"}
         assert expected.items() <= gate.get_params().items()
 

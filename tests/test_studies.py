@@ -22,11 +22,11 @@ from studies import losses, motivating_example, simulations, theorems
 from studies.__main__ import check_request, main, parse_cells
 from studies.findings import Finding, NotRunError, Results, decreasing, log_log_slope
 from studies.harness import Cell, Study, Table, grid, load_study, study_names
-from studies.published import find, load_published, parse
+from studies.published import Figure, find, load_published, parse
 from studies.running import Request, missing, run
 from studies.scenarios import candidates, draw, s1_coefficients, true_weights
 from studies.storage import Store, merge_line, pack, read_compact
-from studies.summary import agree, records, results_of
+from studies.summary import agree, records, results_of, z_value
 from studies.tables import README, insert, render, render_findings, render_table
 from studies.workers import Worker, WorkerError
 
@@ -133,6 +133,32 @@ def test_requests_pick_cells_methods_and_replicates():
     assert len(missing(study, Request(quick=True), {})) == 2
     assert len(missing(study, Request(where={"n": ("2",)}), {})) == 3
     assert missing(study, Request(methods=("b",)), {}) == []
+
+
+def test_again_replaces_the_figures_of_one_method_only(toy, tmp_path):
+    store = Store(tmp_path, load_study(toy).name)
+    run(toy, Request(3, workers=0), tmp_path)
+    honest = store.load()
+    method = load_study(toy).methods[0]
+    stale = {
+        key: dict.fromkeys(metrics, -1.0) if key[1] < 2 else metrics
+        for key, metrics in honest.items()
+    }
+    store.fold(stale)
+    run(toy, Request(3, methods=(method,), workers=0), tmp_path)
+    assert store.load() == stale  # nothing is missing
+    run(toy, Request(3, methods=(method,), workers=0, again=True), tmp_path)
+    for key, metrics in store.load().items():
+        for name, value in metrics.items():
+            source = honest if name.startswith(f"{method}:") else stale
+            assert value == source[key][name]
+
+
+def test_z_counts_both_means_and_rounding():
+    figure = Figure("Table 1", {}, "0.04 (0.01)", 0.04, 0.01, 0.005, 500)
+    values = np.array([0.05, 0.07])  # their spread is the larger one
+    variance = np.var(values, ddof=1) * (1 / 2 + 1 / 500) + 0.01**2 / 12
+    assert z_value(figure, values) == pytest.approx(0.02 / np.sqrt(variance))
 
 
 def test_workers_and_this_process_give_the_same_bytes(toy, tmp_path):

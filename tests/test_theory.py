@@ -18,6 +18,13 @@ def test_by_hand():
     assert len(theorem_architecture(256, 3, tail_index=0.0)) == 19
 
 
+def test_depth_and_width_have_their_own_constants():
+    # n = 256: D = 8 and the width is p = 3, both times their constants.
+    assert theorem_architecture(256, 3, width_constant=8.0) == (24,) * 7
+    assert theorem_architecture(256, 3, depth_constant=0.5) == (3,) * 3
+    assert theorem_architecture(256, 3, depth_constant=0.3, width_constant=2.5) == (8,) * 2
+
+
 def test_grows_with_n():
     depths = [len(theorem_architecture(n, 5)) for n in (100, 1000, 10_000, 100_000)]
     assert depths == sorted(depths)
@@ -30,6 +37,8 @@ def test_grows_with_n():
         ({"n": 0, "p": 3}, "n must be at least 1; received 0"),
         ({"n": 10, "p": 0}, "p must be at least 1"),
         ({"n": 10, "p": 3, "smoothness": 0.0}, "smoothness must be positive"),
+        ({"n": 10, "p": 3, "depth_constant": 0.0}, "depth_constant must be positive; received 0"),
+        ({"n": 10, "p": 3, "width_constant": -1.0}, "width_constant must be positive"),
         ({"n": 10, "p": 3, "tail_index": -1.0}, "tail_index must be at least 0"),
     ],
 )

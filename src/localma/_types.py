@@ -13,6 +13,8 @@ Array: TypeAlias = NDArray[np.floating]
 Float64: TypeAlias = NDArray[np.float64]
 Float32: TypeAlias = NDArray[np.float32]
 Integers: TypeAlias = NDArray[np.intp]
+Int32: TypeAlias = NDArray[np.int32]
+Bytes: TypeAlias = NDArray[np.uint8]
 
 Rows: TypeAlias = NDArray[np.intp]
 """Indices of rows: (n_rows,)."""

@@ -47,6 +47,9 @@ WAVES = 10
 ONE_WAY = 0.9
 """Share of the steps of a column, from row to row, that go one way if rows are sorted by it."""
 
+MOST_WAVES, SIZE_WAVES = 100, 10
+"""Cosines by which the smooth effect of numbers on errors, and on their size, is removed."""
+
 MEAN_STEP = 4
 """Largest mean step between moments; whole numbers that are sparser are rather amounts."""
 
@@ -82,7 +85,8 @@ class Dependence:
     correlation : float
         Correlation of neighbours, or of rows with the same value. Of copies, their share.
     reach : int
-        Number of rows after which neighbours are no longer alike; 0 for the other kinds.
+        Number of rows after which neighbours are no longer alike. 0 if they are not alike, and for
+        the other kinds.
     column : str, optional
         The column.
 
@@ -109,6 +113,8 @@ blocks of rows were held out.
                 f"Rows with the same value of {self.column} are alike (correlation "
                 f"{self.correlation:.2f}), so they were held out together."
             )
+        if self.reach == 0:
+            return "Blocks of consecutive rows were held out, as you chose."
         return (
             f"Neighbouring rows are alike (correlation {self.correlation:.2f} at lag 1, gone after "
             f"about {self.reach} rows), so whole blocks of rows were held out."
@@ -202,7 +208,7 @@ def find_blocks(
         sorted_by = [] if is_time else _sorting_columns(inputs, targets, rows)
         serial = serial_correlation(scores) if always else unexplained_serial(scores, sorted_by)
     if serial is not None or always:
-        return _consecutive(serial or Serial(0.0, 1), places, copies)
+        return _consecutive(serial or Serial(0.0, 0), places, copies)
     if copies is not None:
         share = 1.0 - len(np.unique(copies)) / len(copies)
         return Blocks(Dependence("copies", share), copies)
@@ -225,7 +231,8 @@ def _consecutive(serial: Serial, places: Rows, copies: Rows | None) -> Blocks:
         np.minimum.at(first, copies, numbers)
         numbers = first[copies]
     dependence = Dependence("order", serial.correlation, serial.reach)
-    return Blocks(dependence, numbers, places, min(serial.reach, n // (4 * DEFAULT_FOLDS)))
+    gap = min(max(serial.reach, 1), n // (4 * DEFAULT_FOLDS))
+    return Blocks(dependence, numbers, places, gap)
 
 
 def _clusters(columns: Sequence[Grouping], scores: Float64, rows: Rows) -> Blocks | None:
@@ -517,7 +524,8 @@ def find_copies(X: AnyArray | None, P: Array, y: Array) -> Rows | None:
 
 def _has_many_copies(arrays: Sequence[AnyArray]) -> bool:
     """Whether enough rows are copies, and enough rows are different."""
-    n, n_distinct = len(arrays[0]), len(np.unique(row_keys(arrays)))
+    keys = np.sort(row_keys(arrays))  # np.unique is many times slower for a million keys
+    n, n_distinct = len(keys), 1 + np.count_nonzero(np.diff(keys))
     return n - n_distinct >= FEWEST_COPIES * n and n_distinct >= DEFAULT_FOLDS
 
 
@@ -627,6 +635,21 @@ def _are_rounded(levels: Float64) -> bool:
     return bool(np.allclose(multiples, np.rint(multiples), rtol=0.0, atol=1e-3))
 
 
+def smooth_effect(values: Float64, numbers: Rows, n_waves: int) -> Float64:
+    """Smooth function of a number that fits values best: (n, S), (n,) -> (n, S).
+
+    Only the means of the levels matter, so that the work grows with their number, not that of rows.
+
+    >>> smooth_effect(np.array([[1.0], [3.0], [4.0]]), np.array([0, 0, 1]), 1).round(9).tolist()
+    [[2.0], [2.0], [4.0]]
+    """
+    roots = np.sqrt(np.bincount(numbers))[:, np.newaxis]
+    sums = np.stack([np.bincount(numbers, weights=column) for column in values.T], axis=1)
+    functions = waves((np.arange(len(roots)) + 0.5) / len(roots), n_waves)
+    basis = np.linalg.qr(roots * functions)[0]
+    return np.asarray((basis @ (basis.T @ (sums / roots)) / roots)[numbers])
+
+
 def intraclass(scores: Float64, numbers: Rows, n_waves: int = 0) -> tuple[float, float]:
     """Largest correlation of rows with the same number, and its p-value by the F test.
 
@@ -640,15 +663,14 @@ def intraclass(scores: Float64, numbers: Rows, n_waves: int = 0) -> tuple[float,
     numbers = np.unique(numbers, return_inverse=True)[1]
     sizes, n = np.bincount(numbers), len(numbers)
     D = len(sizes)
-    n_waves = min(n_waves, D // 2)
+    n_waves = min(n_waves, D // 2, MOST_WAVES)
     if D < 2 or n == D:
         return 0.0, 1.0
-    functions = waves((numbers + 0.5) / D, n_waves)
-    remainder = without(functions, scores)
+    remainder = scores - smooth_effect(scores, numbers, n_waves)
     if n_waves:  # the size of errors may depend on the number as smoothly as their mean
-        sizes_of_errors = np.abs(remainder) - without(functions, np.abs(remainder))
-        remainder /= np.maximum(sizes_of_errors, 0.1 * np.abs(remainder).mean(axis=0))
-        remainder = without(functions, remainder)
+        typical = smooth_effect(np.abs(remainder), numbers, min(n_waves, SIZE_WAVES))
+        remainder /= np.maximum(typical, 0.1 * np.abs(remainder).mean(axis=0))
+        remainder -= smooth_effect(remainder, numbers, n_waves)
     sums = np.stack([np.bincount(numbers, weights=column) for column in remainder.T])
     explained = (sums**2 / sizes).sum(axis=1)
     between = explained / (D - 1 - n_waves)

@@ -105,7 +105,7 @@ def global_average(weights: Array, predictions: Array) -> Array:
 
 
 def row_losses(loss: Loss, y: Array, mixture: Array) -> Array:
-    """Loss of each row; with several outputs, their mean.
+    """Loss of each row; with several outputs, their mean, weighted by `loss.output_weight`.
 
     Parameters
     ----------
@@ -130,6 +130,8 @@ def row_losses(loss: Loss, y: Array, mixture: Array) -> Array:
     value = loss.value(y, mixture)
     if value.ndim == 1:
         return value
+    if loss.output_weight:
+        value = value * np.array(loss.output_weight)
     return value.mean(axis=1)
 
 

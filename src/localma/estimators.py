@@ -62,7 +62,7 @@ from localma.folds import (
 )
 from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate
 from localma.gates.base import Evidence
-from localma.gates.constant import find_global_weights
+from localma.gates.constant import find_global_weights, standardize_outputs
 from localma.gates.incomplete import equal_weights, fill_missing, known_predictions
 from localma.gates.labelled import Inputs
 from localma.gates.left_out import LeftOut
@@ -267,6 +267,8 @@ class _LocalMA(BaseEstimator):
                 groups=split.groups,
                 baseline=baseline,
             )
+            if self.loss_.standardize:
+                data = self._standardize_outputs(data)
             if gate.is_global:  # its fit finds the global weights
                 self.gate_ = gate.fit(data)
                 self.global_weights_ = gate.weights_
@@ -274,9 +276,20 @@ class _LocalMA(BaseEstimator):
                 self.global_weights_ = find_global_weights(data)
                 self.gate_ = gate.fit(data, global_weights=self.global_weights_, folds=split.folds)
             self.left_out_ = LeftOut.of(self.gate_, data) if self.robust else None
-            self._check_fit(sample, P, data, baseline)
+            self._check_fit(sample, P, data, replace(baseline, loss=data.loss))
             warn(self.cautions_)
         return self
+
+    def _standardize_outputs(self, data: Labelled) -> Labelled:
+        """Give the outputs equal shares in the loss, from here on also in every report."""
+        if self._task == "classification":
+            raise InvalidInputError(
+                "A standardized loss is for regression with several outputs; received "
+                f"{self.loss_!r} for a classifier, whose outputs are classes. Pass the loss itself."
+            )
+        data = standardize_outputs(data)
+        self.loss_ = data.loss
+        return data
 
     def predict(
         self,

@@ -14,7 +14,7 @@ mixture away from zero, unlike that of a clipped logarithm.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
 from math import inf, isfinite
@@ -137,6 +137,10 @@ class Loss:
         train on differences, which keep their digits if targets are far from zero.
     parameters : mapping
         The arguments of the factory; a loss of the registry is `get_loss(name, **parameters)`.
+    standardize : bool
+        Whether `fit` gives several outputs equal shares in the loss of a row; see `standardized`.
+    output_weight : tuple of K float
+        Weight of each output in the loss of a row, with mean one; () for equal weights.
 
     Examples
     --------
@@ -159,6 +163,29 @@ class Loss:
     smooth: bool = True
     location: bool = False
     parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
+    standardize: bool = False
+    output_weight: tuple[float, ...] = ()
+
+    def standardized(self) -> Loss:
+        """Return this loss with outputs of any unit having equal shares in it.
+
+        By default the loss of a row is the mean over its outputs, so that one output with a large
+        unit decides the weights that all outputs share. A standardized loss divides the loss of
+        each output by its mean under the best constant weights, when a model is fitted. The unit
+        of an output then does not matter. It is for regression: the outputs of a classifier are
+        classes, which have the same unit.
+
+        Returns
+        -------
+        Loss
+            The loss.
+
+        Examples
+        --------
+        >>> squared_error().standardized()
+        <Loss squared_error(), standardized>
+        """
+        return replace(self, standardize=True)
 
     def __post_init__(self) -> None:
         for role in ("value", "derivative"):
@@ -171,7 +198,8 @@ class Loss:
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{key}={value:g}" for key, value in self.parameters.items())
-        return f"<Loss {self.name}({arguments})>"
+        standardized = ", standardized" * self.standardize
+        return f"<Loss {self.name}({arguments}){standardized}>"
 
 
 # Location losses: functions of the difference alone.
@@ -794,6 +822,7 @@ def is_registered(loss: Loss) -> bool:
     (True, False)
     """
     try:
-        return get_loss(loss.name, **loss.parameters) == loss
+        plain = replace(loss, standardize=False, output_weight=())
+        return get_loss(loss.name, **loss.parameters) == plain
     except InvalidInputError:
         return False

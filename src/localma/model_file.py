@@ -7,10 +7,11 @@ followed only if the caller trusts the file. `localma.storage.array_file` reads 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, get_args
 
@@ -325,7 +326,10 @@ def _finite_or_null(values: Array) -> list[float | None]:
 
 def _describe_loss(loss: Loss) -> Json:
     if is_registered(loss):
-        return {"name": loss.name, "parameters": dict(loss.parameters), "own": False}
+        saved: Json = {"name": loss.name, "parameters": dict(loss.parameters), "own": False}
+        if loss.output_weight:
+            saved["output_weight"] = list(loss.output_weight)
+        return saved
     return {"name": loss.name, "parameters": {}, "own": True}
 
 
@@ -519,7 +523,10 @@ def _restore_losses(saved: Json | None, M: int) -> SampleLosses | None:
 
 
 def _restore_loss(saved: Json, loss: Loss | None) -> Loss:
-    _check_fields(saved, {"name": (str,), "parameters": (dict,), "own": (bool,)}, "loss")
+    fields: Types = {"name": (str,), "parameters": (dict,), "own": (bool,)}
+    if isinstance(saved, dict) and "output_weight" in saved:
+        fields = {**fields, "output_weight": (list,)}
+    _check_fields(saved, fields, "loss")
     name, is_own = saved["name"], saved["own"]
     if loss is not None and (not is_own or loss.name != name):
         note = "" if is_own else ", which comes back by itself"
@@ -530,8 +537,12 @@ def _restore_loss(saved: Json, loss: Loss | None) -> Loss:
     if is_own:
         return loss or Loss(name, _refuse_lost_loss, _refuse_lost_loss)
     try:
-        return get_loss(name, **saved["parameters"])
-    except (InvalidInputError, TypeError) as error:
+        found = get_loss(name, **saved["parameters"])
+        weight = tuple(float(number) for number in saved.get("output_weight", ()))
+        if not all(0.0 < number < math.inf for number in weight):
+            raise ValueError(f"weights of outputs must be positive; received {weight}")
+        return replace(found, standardize=bool(weight), output_weight=weight)
+    except (InvalidInputError, TypeError, ValueError) as error:
         raise FileFormatError(f"The loss of this file cannot be made: {error}") from error
 
 

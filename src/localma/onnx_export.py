@@ -21,7 +21,7 @@ from localma._optional import optional
 from localma._types import AnyArray, Array, Float32
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
-from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate, TorchGate
+from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate, TorchGate, TreeGate
 from localma.gates.fused.networks import Network
 from localma.gates.sample import FARTHEST
 from localma.gates.support import POWER, Fading, Support
@@ -36,6 +36,8 @@ Shape = list[str | int] | None
 
 OPSET, IR_VERSION = 17, 8
 """Versions of ONNX that current and older runtimes read."""
+TREES_DOMAIN, TREES_OPSET = "ai.onnx.ml", 3
+"""Where ONNX defines trees, and the version with thresholds in double precision."""
 
 
 def export_onnx(
@@ -55,8 +57,8 @@ def export_onnx(
     Parameters
     ----------
     model_or_gate : LocalMARegressor, LocalMAClassifier or Gate
-        A fitted estimator or gate. Equal and global weights, `MLPGate`, a `TorchGate` over one
-        tensor, and a `ShrunkGate` over these can be exported.
+        A fitted estimator or gate. Equal and global weights, `MLPGate`, `TreeGate`, a
+        `TorchGate` over one tensor, and a `ShrunkGate` over these can be exported.
     path : str or path
         The file.
     include_combination : bool
@@ -110,7 +112,7 @@ class Graph:
         operation: str,
         *inputs: Operand,
         output: str | None = None,
-        **attributes: float | str | list[int],
+        **attributes: Any,
     ) -> str:
         """Apply an operation to names and constants."""
         names = [self.constant(value) for value in inputs]
@@ -155,6 +157,8 @@ class Graph:
             outputs.append(value("prediction", double, ["n", *axes]))
         graph = helper.make_graph(self.nodes, "localma", inputs, outputs, self.initializers)
         versions = [helper.make_opsetid("", OPSET)]
+        if any(node.domain == TREES_DOMAIN for node in self.nodes):
+            versions.append(helper.make_opsetid(TREES_DOMAIN, TREES_OPSET))
         model = helper.make_model(
             graph, opset_imports=versions, ir_version=IR_VERSION, producer_name="localma"
         )
@@ -231,6 +235,38 @@ def _network(graph: Graph, network: Network, theta: Float32, bound: float | None
     relative = graph.add("Sub", logits, highest)
     logits = graph.add("Clip", relative, np.float32(-87.0), np.float32(0.0))
     return graph.cast(graph.add("Softmax", logits, axis=-1), "DOUBLE")
+
+
+def _tree(graph: Graph, gate: TreeGate, x: str) -> str:
+    """Softmax over the scores of trees, whose sums are in single precision."""
+    trees = gate.trees_
+    if trees.n_rounds == 0:
+        return _constant_rows(graph, gate.global_weights_, x)
+    sizes = np.diff(trees.starts)
+    tree = np.repeat(np.arange(trees.n_rounds), sizes)
+    node = np.arange(len(tree)) - np.repeat(trees.starts[:-1], sizes)
+    leaves, S = np.flatnonzero(trees.feature < 0), trees.n_scores
+    tensor = graph.onnx.numpy_helper.from_array
+    scores = graph.add(
+        "TreeEnsembleRegressor",
+        x,
+        domain=TREES_DOMAIN,
+        n_targets=S,
+        nodes_treeids=tree.tolist(),
+        nodes_nodeids=node.tolist(),
+        nodes_featureids=np.maximum(trees.feature, 0).tolist(),
+        nodes_modes=np.where(trees.feature < 0, "LEAF", "BRANCH_LEQ").tolist(),
+        nodes_values_as_tensor=tensor(trees.threshold, "thresholds"),
+        nodes_truenodeids=trees.children[:, 0].tolist(),
+        nodes_falsenodeids=trees.children[:, 1].tolist(),
+        nodes_missing_value_tracks_true=trees.missing_left.tolist(),
+        target_treeids=np.repeat(tree[leaves], S).tolist(),
+        target_nodeids=np.repeat(node[leaves], S).tolist(),
+        target_ids=np.tile(np.arange(S), len(leaves)).tolist(),
+        target_weights_as_tensor=tensor(trees.values[leaves].ravel(), "scores"),
+    )
+    logits = graph.add("Add", graph.cast(scores, "DOUBLE"), gate.start)
+    return graph.add("Softmax", logits, axis=-1)
 
 
 def _shrunk(graph: Graph, gate: ShrunkGate, x: str) -> str:
@@ -366,4 +402,5 @@ _EXPORTS: dict[type[Gate], Callable[[Graph, Any, str], str]] = {
     MLPGate: _mlp,
     ShrunkGate: _shrunk,
     TorchGate: _torch,
+    TreeGate: _tree,
 }

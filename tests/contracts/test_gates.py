@@ -26,6 +26,7 @@ from localma.gates import (
     ShrunkGate,
     TextGate,
     TorchGate,
+    TreeGate,
 )
 from localma.losses import get_loss
 from tests.tiny_models import as_images, as_texts, tiny_body, tiny_encoder
@@ -93,6 +94,7 @@ GATES = {
     "mlp": MLPGate(hidden=(8,), n_steps=60, random_state=0),
     "mlp_deep": MLPGate(hidden=(8, 4), n_steps=40, n_restarts=2, random_state=0),
     "paper": MLPGate.paper(random_state=0),
+    "trees": TreeGate(shrinkage=0.05, random_state=0),
     "shrunk": ShrunkGate(cv=2, n_restarts=2, random_state=0),
     "shrunk_base": ShrunkGate(MLPGate((4, 3), n_steps=60), cv=2, linear=False, random_state=0),
     **torch_gates(),
@@ -102,7 +104,7 @@ LEARNING = [name for name in GATES if name != "equal"]
 LOCAL = [name for name in LEARNING if name != "global"]
 SHRINKABLE = [name for name in LOCAL if name != "paper" and not name.startswith("shrunk")]
 IN_TORCH = ("torch", "image", "text")
-NETWORKS = [name for name in [*SHRINKABLE, "paper"] if not name.startswith(IN_TORCH)]
+NETWORKS = [n for n in [*SHRINKABLE, "paper"] if n != "trees" and not n.startswith(IN_TORCH)]
 EVERY_GATE = pytest.mark.parametrize("name", GATES)
 
 
@@ -226,12 +228,12 @@ def test_level_of_the_target_does_not_matter(name):
 @EVERY_GATE
 @pytest.mark.parametrize("unit", [1e-20, 1e-8, 1e8, 1e20])
 def test_unit_of_the_target_does_not_matter(name, unit):
-    if name == "paper":
-        pytest.skip("its weight decay is in the unit of the loss")
     X, P, y = problem()
     one = fitted(name, X, P, y).predict_weights(X)
     other = fitted(name, X, unit * P, unit * y).predict_weights(X)
-    np.testing.assert_allclose(other, one, atol=1e-3)
+    # The learning rate of the paper's gate never falls, which magnifies rounding.
+    tolerance = 0.03 if name == "paper" else 1e-3
+    np.testing.assert_allclose(other, one, atol=tolerance)
 
 
 @EVERY_GATE

@@ -124,9 +124,9 @@ def count_unfamiliar(model: Model, table: pa.Table) -> Counter[str]:
 
 
 def note_unfamiliar(counts: Counter[str], n_rows: int) -> None:
-    """Print which values are new to the gate, since the support of a row does not show it."""
+    """Print which values are new to the gate, since the support of a row does not name them."""
     for description, count in counts.items():
-        note(f"{count:,} of {n_rows:,} rows: {description}; the weights use the other columns.")
+        note(f"{count:,} of {n_rows:,} rows: {description}.")
 
 
 def count_unlike(support: Array) -> int:

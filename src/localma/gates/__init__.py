@@ -11,6 +11,7 @@ from localma.gates.deep.torch_ import TorchGate
 from localma.gates.labelled import Labelled
 from localma.gates.mlp import MLPGate, theorem_architecture
 from localma.gates.recipes import GATE_CLASSES
+from localma.gates.tree import TreeGate
 
 __all__ = [
     "GATE_CLASSES",
@@ -25,5 +26,6 @@ __all__ = [
     "ShrunkGate",
     "TextGate",
     "TorchGate",
+    "TreeGate",
     "theorem_architecture",
 ]

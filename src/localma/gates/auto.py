@@ -50,11 +50,15 @@ from localma.gates.mlp import MLPGate
 from localma.gates.path import make_path
 from localma.gates.points import HeldOut, MixedGates, Point
 from localma.gates.support import Fading, Outside, Support
+from localma.gates.tree import TreeGate
 from localma.tables.frames import take_rows
 
 NETWORK_STRENGTHS = (1.0, 0.3, 0.1, 0.03)
 LINEAR_STRENGTHS = (10.0, 3.0, 1.0, 0.3)
 """Shrinkage of the local gates of the path, in units of 1 / n."""
+
+TREE_ROUNDS = (4, 12, 36)
+"""Numbers of trees of the gates of trees on the path."""
 
 MANY_INPUTS = 32
 """Beyond this number of inputs, shrinkage grows with it: each input adds noise to the logits."""
@@ -95,6 +99,8 @@ class ShrunkGate(Gate):
         ``p / (32 n)`` with more than 32 inputs.
     linear : bool
         Whether linear gates are on the path too; for inputs that are arrays.
+    trees : bool
+        Whether gates of boosted trees are on the path too; for inputs that are arrays.
     rule : {"weights", "best", "one_standard_error"}
         How held-out losses turn into weights of the points: exponential weighting, the smallest
         risk, or the most shrunk point within a standard error of it.
@@ -143,6 +149,7 @@ class ShrunkGate(Gate):
     cv: int | BaseCrossValidator | None = None
     strengths: Sequence[float] = NETWORK_STRENGTHS
     linear: bool = True
+    trees: bool = True
     rule: str = "weights"
     n_restarts: int | None = None
     guard: bool = True
@@ -152,6 +159,7 @@ class ShrunkGate(Gate):
     _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"rule": tuple(RULES)}
     _rules: ClassVar[Mapping[str, Rule]] = {
         "linear": FLAG,
+        "trees": FLAG,
         "guard": FLAG,
         "n_restarts": COUNT.or_none(),
         "strengths": FINITE.each(
@@ -636,7 +644,7 @@ class ShrunkGate(Gate):
     def _check_inputs_of(self, mixture: MixedGates) -> None:
         """Refuse restored gates that do not take the inputs of this gate."""
         for gate in mixture.gates:
-            if isinstance(gate, MLPGate) and gate.n_features_in_ != self.n_features_in_:
+            if isinstance(gate, MLPGate | TreeGate) and gate.n_features_in_ != self.n_features_in_:
                 raise FileFormatError(
                     f"Every gate of a path must take the {self.n_features_in_} inputs of "
                     f"ShrunkGate; received one that takes {gate.n_features_in_}."
@@ -685,7 +693,9 @@ class ShrunkGate(Gate):
         fading = self._fading() if mixed.gates else None
         if self.n_features_in_ and isinstance(X, np.ndarray) and mixed.stack is not None:
             check_inputs(self, X)
-            return evaluate(mixed.stack, X, fading, P, getattr(self.base, "n_jobs", None))
+            trees = mixed.tree_weights(X, fading)
+            n_jobs = getattr(self.base, "n_jobs", None)
+            return evaluate(mixed.stack, X, fading, P, n_jobs, trees=trees)
         if fading is None:
             weights = mixed.predict_weights(X)
         else:
@@ -709,6 +719,7 @@ class ShrunkGate(Gate):
         with the number of inputs if there are many.
         """
         kinds: dict[str, tuple[Gate, Sequence[float]]] = {}
+        unit = max(1.0, n_inputs / MANY_INPUTS) / n_effective
         base = MLPGate(
             plan.hidden,
             learning_rate=plan.learning_rate,
@@ -718,15 +729,19 @@ class ShrunkGate(Gate):
         if n_candidates > 1 and self.linear and n_inputs > 0:
             rank = min(n_inputs, n_candidates) + 1
             linear = clone(base).set_params(hidden=(rank,), activation="identity")
-            kinds["linear"] = linear, LINEAR_STRENGTHS
+            kinds["linear"] = linear, [strength * unit for strength in LINEAR_STRENGTHS]
+        if n_candidates > 1 and self.trees and n_inputs > 0:
+            kinds["trees"] = TreeGate(), [1.0 / rounds for rounds in TREE_ROUNDS]
         if n_candidates > 1:
-            kinds["local"] = clone(self.base or base), self.strengths
+            kinds["local"] = (
+                clone(self.base or base),
+                [strength * unit for strength in self.strengths],
+            )
         prior = 1.0 - sum(CONSTANT_PRIOR.values())
-        crowd = max(1.0, n_inputs / MANY_INPUTS)
         return [Point(name, constant_prior) for name, constant_prior in CONSTANT_PRIOR.items()] + [
-            Point(name, prior / len(kinds) / len(strengths), gate, strength * crowd / n_effective)
-            for name, (gate, strengths) in kinds.items()
-            for strength in strengths
+            Point(name, prior / len(kinds) / len(shrinkages), gate, shrinkage)
+            for name, (gate, shrinkages) in kinds.items()
+            for shrinkage in shrinkages
         ]
 
     def _judging(self, folds: Folds, data: Labelled, random: np.random.RandomState) -> list[Fold]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -255,7 +255,7 @@ def _weighted_rows(data: Labelled) -> tuple[Array, Float64, Float64]:
     if not has_weight.all():
         P, y, weight = P[has_weight], y[has_weight], weight[has_weight]
     share = weight / weight.sum() / y.shape[1]
-    return P, y, np.repeat(share[:, np.newaxis], y.shape[1], axis=1)
+    return P, y, np.outer(share, output_weight(data))
 
 
 def _warn_if_short(solution: Solution, loss: Loss, max_iter: int) -> None:
@@ -270,6 +270,51 @@ def _warn_if_short(solution: Solution, loss: Loss, max_iter: int) -> None:
     )
 
 
+def output_weight(data: Labelled) -> Float64:
+    """Weight of each output in the loss of a row: (K,), with mean one."""
+    return np.array(data.loss.output_weight or np.ones(data.y.shape[1]))
+
+
+def standardize_outputs(data: Labelled) -> Labelled:
+    """Weight the outputs by one over their risks under the global weights.
+
+    These weights minimise the loss whose outputs are standardized by their risks under equal
+    weights. So the unit of an output matters to neither. An output that is predicted without an
+    error has the weight of one whose risk is a millionth of that of equal weights.
+
+    >>> from localma.losses import squared_error
+    >>> P, y = np.array([[[1.0, 100.0], [3.0, 300.0]]] * 2), np.zeros((2, 2))
+    >>> loss = squared_error().standardized()
+    >>> data = standardize_outputs(Labelled.of(np.zeros((2, 1)), P, y, loss=loss))
+    >>> np.round(data.loss.output_weight, 4).tolist()
+    [1.9998, 0.0002]
+    """
+    at_equal = _output_risks(data, np.full(data.n_candidates, 1.0 / data.n_candidates))
+    first = _with_output_weight(data, at_equal)
+    risks = np.maximum(_output_risks(data, find_global_weights(first)), 1e-6 * at_equal)
+    return _with_output_weight(data, risks)
+
+
+def _output_risks(data: Labelled, weights: Float64) -> Float64:
+    """Mean loss of each output under constant weights (M,): (K,)."""
+    M, K = data.P.shape[1:]
+    sums = np.zeros(K)
+    for index in row_slices(data.n_rows, None, M * K):
+        losses = data.loss.value(data.y[index], global_average(weights, data.P[index]))
+        sums += weighted_sum(data.sample_weight[index], losses)
+    return np.abs(sums) / data.sample_weight.sum()
+
+
+def _with_output_weight(data: Labelled, risks: Float64) -> Labelled:
+    """Weight the outputs by one over their risks (K,); an output without a risk counts as one."""
+    inverse = 1.0 / np.where(risks > np.finfo(np.float64).tiny, risks, 1.0)
+    loss = replace(data.loss, output_weight=tuple((inverse / inverse.mean()).tolist()))
+    baseline = data.baseline
+    if baseline is not None:
+        baseline = replace(baseline, loss=loss)
+    return replace(data, loss=loss, baseline=baseline)
+
+
 WEIGHT_FLOOR = 0.01
 """Share of equal weights in the start of a training, so that no weight is zero."""
 
@@ -282,27 +327,47 @@ def anchor_and_scale(
     If the global weights fit nearly perfectly, the scale is a millionth of the risk of equal
     weights; if these do too, it is one. Predictions are read slice by slice.
     """
-    M, K = data.P.shape[1:]
+    M = data.n_candidates
     equal: Float64 = np.full(M, 1.0 / M)
     weights = global_weights
     if M == 1:
         weights = equal
     if weights is None:
         weights = find_global_weights(data, rows)
-    sums = np.zeros(3)
-    n = len(data.sample_weight[row_index(rows)])
-    for index in row_slices(n, rows, M * K):
-        P, y, weight = data.P[index], data.y[index], data.sample_weight[index]
-        risks = [
-            weighted_sum(weight, row_losses(data.loss, y, global_average(w, P)))
-            for w in (weights, equal)
-        ]
-        sums += [*risks, weight.sum()]
-    risk, equal_risk = np.abs(sums[:2] / sums[2])
+    risk, equal_risk = np.abs(_risks(data, rows, [weights, equal]))
     scale = max(float(risk), 1e-6 * float(equal_risk))
     if not scale > np.finfo(np.float64).tiny:
         scale = 1.0
     return np.asarray(weights, dtype=np.float64), scale
+
+
+def disagreement(data: Labelled, rows: Rows | None) -> float:
+    """Mean loss of the candidates minus that of their equal average, over some rows.
+
+    It is what equal weights gain, at least zero for a convex loss. For squared error it is the
+    variance of the predictions of a row, whatever the targets are (Krogh and Vedelsby, 1995).
+
+    >>> from localma.losses import squared_error
+    >>> P, y = np.array([[[1.0], [3.0]]]), np.array([[7.0]])
+    >>> disagreement(Labelled.of(np.zeros((1, 1)), P, y, loss=squared_error()), None)
+    1.0
+    """
+    M = data.n_candidates
+    *alone, together = _risks(data, rows, [*np.eye(M), np.full(M, 1.0 / M)])
+    return max(0.0, float(np.mean(alone) - together))
+
+
+def _risks(data: Labelled, rows: Rows | None, weights: Sequence[Array]) -> Float64:
+    """Mean loss of some rows under each of several constant weights (M,), slice by slice."""
+    M, K = data.P.shape[1:]
+    sums, total = np.zeros(len(weights)), 0.0
+    for index in row_slices(len(data.sample_weight[row_index(rows)]), rows, M * K):
+        P, y, weight = data.P[index], data.y[index], data.sample_weight[index]
+        sums += [
+            weighted_sum(weight, row_losses(data.loss, y, global_average(w, P))) for w in weights
+        ]
+        total += weight.sum()
+    return sums / total
 
 
 def floored(weights: Array) -> Array:

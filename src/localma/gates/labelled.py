@@ -130,6 +130,7 @@ class Labelled:
         X, P, y, sample_weight = plain_arrays(X, P, y, sample_weight)
         P, y = np.asarray(P), np.asarray(y)
         _check_shapes(X, P, y)
+        _check_output_weight(loss, y.shape[1])
         weight = check_weight(sample_weight, len(y))
         numbers = None
         if groups is not None:
@@ -260,6 +261,16 @@ def _check_shapes(X: Inputs, P: Array, y: Array) -> None:
             "A labelled sample has n inputs X, predictions P of shape (n, M, K) and targets y of "
             f"shape (n, K); received {n} inputs, P {P.shape} and y {y.shape}. Give a single output "
             "an axis of length one, and every row of X its predictions."
+        )
+
+
+def _check_output_weight(loss: Loss, n_outputs: int) -> None:
+    """Refuse weights of outputs that are not one positive number each."""
+    weight = np.array(loss.output_weight)
+    if weight.size not in (0, n_outputs) or not (weight > 0.0).all():
+        raise InvalidInputError(
+            f"output_weight of a loss must have one positive number for each of the {n_outputs} "
+            f"outputs; received {loss.output_weight}. Use the method standardized() to have it set."
         )
 
 

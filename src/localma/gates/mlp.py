@@ -32,7 +32,7 @@ from localma.gates.base import (
     is_count,
     is_number,
 )
-from localma.gates.constant import anchor_and_scale, floored
+from localma.gates.constant import anchor_and_scale, disagreement, floored
 from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.engine import block_size, evaluate
 from localma.gates.fused.networks import Ensemble, Network, Stack
@@ -45,6 +45,12 @@ FULL_STEPS = 800
 
 LARGEST_DECAY = 1e12
 """Largest weight decay per unit of the loss; its square is finite in single precision."""
+
+PAPER_DECAY = 0.0047
+"""Relative decay of the paper's gate; decision 8 describes how it was found."""
+
+DECAY_ROWS = 300
+"""Number of rows at which the relative decay is not rescaled."""
 
 BATCH_ROWS = 384
 """Default number of rows of a batch in large samples."""
@@ -101,7 +107,13 @@ class MLPGate(Gate):
     weight_decay : float
         L2 weight decay inside Adam, as in PyTorch: each step adds `weight_decay` times all
         parameters to the gradient of the mean loss, which is not scaled. It does not pull to the
-        global weights; `MLPGate.paper` needs it.
+        global weights.
+    relative_decay : float
+        The same in a unit that does not depend on that of the target, and less of it in larger
+        samples: each step adds ``relative_decay * a * (300 / n)^(1/4)`` times all parameters. The
+        unit ``a`` is the candidates' disagreement: their mean loss minus the loss of their equal
+        average. For squared error it is the variance of the predictions of a row. `MLPGate.paper`
+        needs it.
     logit_bound : float, optional
         The paper's bound B on the logits, which become ``B tanh(g / B)``.
     n_restarts : int
@@ -156,6 +168,7 @@ class MLPGate(Gate):
     batch_size: int | str | None = None
     schedule: str = "cosine"
     weight_decay: float = 0.0
+    relative_decay: float = 0.0
     logit_bound: float | None = None
     n_restarts: int = 1
     start: str = "global"
@@ -189,6 +202,7 @@ class MLPGate(Gate):
             "a positive integer, 'all' or None",
         ),
         "weight_decay": FINITE,
+        "relative_decay": FINITE,
         "logit_bound": POSITIVE.or_none(),
         "n_restarts": COUNT,
         "standardize": FLAG,
@@ -204,21 +218,22 @@ class MLPGate(Gate):
         cls,
         hidden: Sequence[int] = (16,),
         *,
-        logit_bound: float | None = None,
+        logit_bound: float | None = 3.0,
         random_state: RandomState = None,
     ) -> Self:
         """Make the gate of the paper: no shrinkage, Adam at rate 0.01 for 800 full-batch steps.
 
-        The paper does not describe its regularisation. The weight decay of 0.05 is inferred: it
-        reproduces the paper's tables, and training without it does not. Every step is over all
-        rows. With a million rows or more, use `MLPGate` itself.
+        The paper describes neither its regularisation nor its bound on the logits. Both are our
+        reconstruction, not the authors' values: they were chosen because they reproduce the paper's
+        tables (decision 8). The unit of the target does not matter. Every step is over all rows.
+        With a million rows or more, use `MLPGate` itself.
 
         Parameters
         ----------
         hidden : tuple of int
             Units of each hidden layer.
         logit_bound : float, optional
-            The paper's bound B on the logits. By default there is none.
+            The paper's bound B on the logits; None for no bound.
         random_state : int, RandomState instance or None
             Seed of the start.
 
@@ -229,7 +244,13 @@ class MLPGate(Gate):
 
         Examples
         --------
-        >>> MLPGate.paper().weight_decay
+        >>> MLPGate.paper().logit_bound
+        3.0
+
+        The first version of this gate had a fixed weight decay, in the unit of the loss:
+
+        >>> gate = MLPGate.paper(logit_bound=None)
+        >>> gate.set_params(weight_decay=0.05, relative_decay=0.0).weight_decay
         0.05
         """
         return cls(
@@ -238,7 +259,7 @@ class MLPGate(Gate):
             n_steps=FULL_STEPS,
             batch_size="all",
             schedule="constant",
-            weight_decay=0.05,
+            relative_decay=PAPER_DECAY,
             logit_bound=logit_bound,
             start="random",
             tol=0.0,
@@ -479,7 +500,7 @@ class MLPGate(Gate):
 
     def _decay(self, network: Network) -> Float32:
         """Factor of each parameter that Adam adds to the gradient of the scaled loss."""
-        pull = min(self.weight_decay / self.loss_scale_, LARGEST_DECAY)
+        pull = min(self._loss_decay / self.loss_scale_, LARGEST_DECAY)
         decay = np.full(network.n_parameters, pull)
         decay[: network.output_bias.start] += 2.0 * self.shrinkage
         return decay.astype(np.float32)
@@ -548,6 +569,10 @@ def begin(
     if np.isinf(gate.shrinkage) or len(anchor) == 1:
         n_networks = 0
     gate.global_weights_, gate.loss_scale_ = anchor, loss_scale
+    gate._loss_decay = gate.weight_decay
+    if gate.relative_decay > 0.0:
+        unit = disagreement(data, chunks.chunks[0].rows)
+        gate._loss_decay += gate.relative_decay * unit * (DECAY_ROWS / chunks.n_rows) ** 0.25
     gate.mean_, gate.scale_ = layout.mean, layout.scale
     gate.n_features_in_ = len(layout.mean)
     gate.parameters_ = np.empty((n_networks, network.n_parameters), dtype=np.float32)
@@ -562,13 +587,20 @@ def begin(
 
 
 def theorem_architecture(
-    n: int, p: int, *, smoothness: float = 1.0, tail_index: float = 1.0, constant: float = 1.0
+    n: int,
+    p: int,
+    *,
+    smoothness: float = 1.0,
+    tail_index: float = 1.0,
+    depth_constant: float = 1.0,
+    width_constant: float = 1.0,
 ) -> tuple[int, ...]:
     """Return the hidden layers of the network in Theorems 1 to 3, for `MLPGate(hidden=...)`.
 
     Depth ``D = n^a ceil(log2(8 n^a))`` with ``a = 1 / (4 gamma + 4)``, and width
-    ``p^(floor(kappa) + 1)``, both times a constant that the theorems leave open. A network of
-    depth D has D - 1 hidden layers.
+    ``p^(floor(kappa) + 1)``, each times a constant that the theorems leave open. A network of
+    depth D has D - 1 hidden layers. Such networks are deep and narrow, and often do not train. A
+    smaller depth and a larger width, by other constants, are of the same order.
 
     Parameters
     ----------
@@ -581,8 +613,8 @@ def theorem_architecture(
         strictly below it.
     tail_index : float
         The gamma of the sub-Weibull loss: 0 bounded, 1/2 sub-Gaussian, 1 sub-exponential.
-    constant : float
-        The factor that the theorems leave open.
+    depth_constant, width_constant : float
+        The factors of depth and width that the theorems leave open.
 
     Returns
     -------
@@ -595,14 +627,20 @@ def theorem_architecture(
     (5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5)
     >>> theorem_architecture(100, 5, smoothness=2.0, tail_index=0.5)[:2]
     (25, 25)
+    >>> theorem_architecture(10_000, 5, depth_constant=0.2, width_constant=8.0)
+    (40, 40, 40)
     """
     for name, value, least in (("n", n, 1), ("p", p, 1), ("tail_index", tail_index, 0)):
         if not value >= least:
             raise InvalidInputError(f"{name} must be at least {least}; received {value!r}.")
-    for name, value in (("smoothness", smoothness), ("constant", constant)):
+    for name, value in (
+        ("smoothness", smoothness),
+        ("depth_constant", depth_constant),
+        ("width_constant", width_constant),
+    ):
         if not value > 0:
             raise InvalidInputError(f"{name} must be positive; received {value!r}.")
     growth = n ** (1.0 / (4.0 * tail_index + 4.0))
-    depth = math.ceil(constant * growth * math.ceil(math.log2(8.0 * growth)))
-    width = math.ceil(constant * p ** math.ceil(smoothness))
+    depth = math.ceil(depth_constant * growth * math.ceil(math.log2(8.0 * growth)))
+    width = math.ceil(width_constant * p ** math.ceil(smoothness))
     return (width,) * max(depth - 1, 1)

@@ -19,11 +19,14 @@ from localma.folds import Fold
 from localma.gates.base import Gate, Job
 from localma.gates.constant import anchor_and_scale, find_global_weights
 from localma.gates.fused.chunks import Chunks
+from localma.gates.fused.engine import in_threads
 from localma.gates.fused.trainer import Training, advance
 from localma.gates.labelled import Labelled
 from localma.gates.mlp import MLPGate, begin, chunks_for
 from localma.gates.points import Fitted, FoldRows, HeldOut, Members, Point
+from localma.gates.tree import TreeGate
 from localma.tables.frames import take_rows
+from localma.trees.boosting import kernel
 
 HALVED = 0.25
 """Share of the steps after which half of the points are dropped."""
@@ -117,7 +120,7 @@ class HalvingPath:
     ----------
     data : the sample
     folds : rows to train on and rows to judge by, for each fold
-    points : the path, whose gates are all MLPGates
+    points : the path, whose gates are MLPGates and TreeGates
     seed : seed of the starts and the batches
     """
 
@@ -127,8 +130,10 @@ class HalvingPath:
         self.data, self.folds, self.points, self.seed = data, folds, points, seed
         self.kinds: dict[str, list[int]] = {}
         for k, point in enumerate(points):
-            if point.gate is not None:
+            if isinstance(point.gate, MLPGate):
                 self.kinds.setdefault(point.name, []).append(k)
+        self.tree_points = [k for k, point in enumerate(points) if isinstance(point.gate, TreeGate)]
+        self.trees: dict[tuple[int, int], TreeGate] = {}
         self.n_jobs: int | None = getattr(points[-1].gate, "n_jobs", None)
         self.chunks = [self._make_chunks(train) for train, _ in folds]
         self.trainings: dict[tuple[int, int], list[Training]] = {}
@@ -140,6 +145,7 @@ class HalvingPath:
         anchors = [find_global_weights(self.data, fold.anchor) for fold in folds]
         for f, fold in enumerate(folds):
             self._begin(f, anchor_and_scale(self.data, fold.train, anchors[f]))
+        self._grow_trees(folds, anchors)
         every_point = [k for points in self.kinds.values() for k in points]
         advance(self._trainings_of(every_point), HALVED, seed=(self.seed, 1), n_jobs=self.n_jobs)
         self._judge(every_point, folds)
@@ -165,7 +171,9 @@ class HalvingPath:
         chunks = self._chunks_of_all_rows()
         continued: list[Training] = []
         fresh: list[Training] = []
-        for k in [k for k in chosen if self.points[k].gate is not None]:
+        for k, tree in self._trees_of(None, weights, seeds[0], chosen).items():
+            members[k] = Fitted(None, [tree])
+        for k in [k for k in chosen if isinstance(self.points[k].gate, MLPGate)]:
             gates = [self._gate(k, seed) for seed in seeds]
             starts = [
                 begin(gate, chunks[self.points[k].name], *scaled, seed)
@@ -193,7 +201,9 @@ class HalvingPath:
         """Constant weights and gates of one fold; the constant points predict now."""
         members, P = [], self.data.P[fold.judging]
         for k, fitted in enumerate(constant_members(self.data, fold.anchor, self.points, anchor)):
-            if fitted.constant is None:
+            if (f, k) in self.trees:
+                members.append(Fitted(None, [self.trees[f, k]]))
+            elif fitted.constant is None:
                 members.append(Fitted(None, [self.trainings[f, k][0].gate]))
             else:
                 members.append(fitted)
@@ -234,6 +244,35 @@ class HalvingPath:
                 gate = self._gate(k, self.seed)
                 self.trainings[f, k] = begin(gate, self.chunks[f][name], *scaled, self.seed)
 
+    def _grow_trees(self, folds: Sequence[FoldRows], anchors: Sequence[Float64]) -> None:
+        """Grow the trees of all folds, and predict the rows that judge."""
+        tasks = [(f, fold, anchors[f]) for f, fold in enumerate(folds)]
+        if self.tree_points:
+            kernel()  # before any thread starts
+            in_threads(self._grow_trees_of_fold, tasks, self.n_jobs)
+
+    def _grow_trees_of_fold(self, f: int, fold: FoldRows, anchor: Float64) -> None:
+        X, P = self.data.table[fold.judging], self.data.P[fold.judging]
+        grown = self._trees_of(fold.train, anchor, self.seed, self.tree_points)
+        for k, gate in grown.items():
+            self.trees[f, k], self.mixtures[f, k] = gate, gate.average(X, P)
+
+    def _trees_of(
+        self, rows: Rows | None, anchor: Array, seed: int, chosen: Sequence[int]
+    ) -> dict[int, TreeGate]:
+        """Gates of trees at some points; those of a kind are all from one training."""
+        kinds: dict[str, list[int]] = {}
+        for k in chosen:
+            if k in self.tree_points:
+                kinds.setdefault(self.points[k].name, []).append(k)
+        trees: dict[int, TreeGate] = {}
+        for points in kinds.values():
+            gate = self.points[points[0]].gate
+            assert isinstance(gate, TreeGate)
+            jobs = [Job(rows, self.points[k].shrinkage, seed, anchor) for k in points]
+            trees |= zip(points, gate.fit_jobs(self.data, jobs), strict=True)
+        return trees
+
     def _trainings_of(self, points: Sequence[int]) -> list[Training]:
         """The trainings of some points in all folds."""
         return [
@@ -273,6 +312,6 @@ def make_path(
     data: Labelled, folds: Sequence[Fold], points: Sequence[Point], seed: int
 ) -> HalvingPath | SeparatePath:
     """A path in the fused kernel if all gates are networks, else one of separate trainings."""
-    if all(isinstance(point.gate, MLPGate | None) for point in points):
+    if all(isinstance(point.gate, MLPGate | TreeGate | None) for point in points):
         return HalvingPath(data, folds, points, seed)
     return SeparatePath(data, folds, points, seed)

@@ -19,6 +19,8 @@ from localma.gates.base import Arrays, Gate, Saved, numbered_arrays, read_state
 from localma.gates.fused.networks import Stack
 from localma.gates.labelled import Inputs, Labelled
 from localma.gates.mlp import MLPGate, stacked
+from localma.gates.support import Fading
+from localma.gates.tree import TreeGate
 
 JUDGING_ROWS = 100_000
 """At most this many rows judge: enough for risks that differ by a hundred-thousandth."""
@@ -98,11 +100,29 @@ class MixedGates:
 
     @cached_property
     def stack(self) -> Stack | None:
-        """The same function for the kernel, in one pass; None if a gate is not an MLPGate."""
-        gates = [gate for gate in self.gates if isinstance(gate, MLPGate)]
-        if len(gates) < len(self.gates):
+        """Constant weights and networks for the kernel; None if other gates than trees remain."""
+        if not all(isinstance(gate, MLPGate | TreeGate) for gate in self.gates):
             return None
-        return stacked(self.constant, gates, self.shares.tolist())
+        networks = [
+            (gate, share)
+            for gate, share in zip(self.gates, self.shares.tolist(), strict=True)
+            if isinstance(gate, MLPGate)
+        ]
+        gates, shares = [gate for gate, _ in networks], [share for _, share in networks]
+        return stacked(self.constant, gates, shares)
+
+    def tree_weights(self, X: AnyArray, fading: Fading | None) -> Float64 | None:
+        """Weights of the trees times their shares: (n, p) -> (n, M); None without trees."""
+        if not any(isinstance(gate, TreeGate) for gate in self.gates):
+            return None
+        weights = np.zeros((len(X), len(self.constant)))
+        inputs = np.ascontiguousarray(X, dtype=np.float64)
+        if fading is not None:
+            inputs = np.ascontiguousarray(fading.support.clip(inputs))
+        for share, gate in zip(self.shares.tolist(), self.gates, strict=True):
+            if isinstance(gate, TreeGate):
+                gate.add_weights(inputs, share, weights)
+        return weights
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the stack out of a pickle: it repeats the gates."""

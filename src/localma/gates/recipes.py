@@ -20,13 +20,23 @@ from localma.gates.deep.image import ImageGate
 from localma.gates.deep.text import TextGate
 from localma.gates.deep.torch_ import TorchGate
 from localma.gates.mlp import MLPGate
+from localma.gates.tree import TreeGate
 from localma.imports import import_name, import_object
 from localma.storage.array_file import shown
 from localma.storage.fingerprints import beside, found_beside
 
 GATE_CLASSES: dict[str, type[Gate]] = {
     kind.__name__: kind
-    for kind in (EqualGate, GlobalGate, ImageGate, MLPGate, ShrunkGate, TextGate, TorchGate)
+    for kind in (
+        EqualGate,
+        GlobalGate,
+        ImageGate,
+        MLPGate,
+        ShrunkGate,
+        TextGate,
+        TorchGate,
+        TreeGate,
+    )
 }
 """The gates that a saved model may name."""
 

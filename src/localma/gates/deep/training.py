@@ -24,6 +24,7 @@ from localma._optional import optional
 from localma._types import AnyArray, Float64, Json, Rows
 from localma.equations import empirical_risk, local_average, softmax
 from localma.errors import FileFormatError, InvalidInputError
+from localma.gates.constant import output_weight
 from localma.gates.deep.networks import FAILURES, GateNetwork, Inputs, check_finite
 from localma.gates.fused.chunks import off_target
 from localma.gates.labelled import Labelled
@@ -222,6 +223,7 @@ class Trainer:
         )
         mixture = torch.einsum("nm,nmk->nk", torch.softmax(logits, dim=1), P)
         weight = n_batches * data.sample_weight[rows, np.newaxis] / data.y.shape[1]
+        weight = weight * output_weight(data)
         slope = self._slope(y, mixture.detach())
         slope = slope * torch.as_tensor(weight, dtype=torch.float32, device=device)
         self.accelerator.backward(mixture, gradient=slope)

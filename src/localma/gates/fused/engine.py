@@ -1,13 +1,9 @@
-"""Calls into the fused kernel: its import, threads, and evaluation of stacks."""
+"""Calls into the fused kernel: threads, and evaluation of stacks."""
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Callable, Iterable
-from importlib import import_module
 from pathlib import Path
-from threading import RLock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +12,16 @@ import numpy as np
 
 from localma._signals import thread_pool
 from localma._types import AnyArray, Array, Float32, Float64
+from localma.compiled import COMPILING, compiled_module
 from localma.errors import InvalidInputError
 from localma.gates.fused.chunks import LANES
 from localma.gates.fused.networks import Network, Stack
 from localma.gates.support import POWER, Fading
 from localma.losses import LOSSES, get_loss
+from localma.trees import boosting
 
 if TYPE_CHECKING:
     from localma.gates.fused.kernel import BlockDerivative
-
-_LOGGER = logging.getLogger("localma")
 
 _LARGEST_BLOCK, _SMALLEST_BLOCK = 192, 64  # rows
 _CACHED_NUMBERS = 2**15  # that a block should not exceed: 128 KiB
@@ -48,7 +44,7 @@ def workspace_size(network: Network, n_outputs: int, block: int) -> int:
 def compile_loss(derivative: Callable[[Array, Array], Array]) -> BlockDerivative:
     """Compile the derivative of a loss for the kernel; the same code is compiled once."""
     module = kernel()
-    with _loading:
+    with COMPILING:
         compiled: BlockDerivative = module.compile_derivative(derivative)
     return compiled
 
@@ -60,10 +56,12 @@ def evaluate(
     P: Array | None = None,
     n_jobs: int | None = None,
     out: Float64 | None = None,
+    trees: Float64 | None = None,
 ) -> Float64:
     """Weights of each row, or the predictions averaged with them, in one pass.
 
-    X : (n, p); P : None, (n, M) or (n, M, K) -> (n, M), (n,) or (n, K), written to `out` if given.
+    X : (n, p); trees : (n, M) weights to add to those of the stack before they fade;
+    P : None, (n, M) or (n, M, K) -> (n, M), (n,) or (n, K), written to `out` if given.
     """
     M, n = len(stack.constant), len(X)
     n_columns = M
@@ -76,15 +74,21 @@ def evaluate(
     if n > _EVALUATED_ROWS:
         kernel()  # before any thread starts
         slices = [slice(k, k + _EVALUATED_ROWS) for k in range(0, n, _EVALUATED_ROWS)]
-        blocks = [(X[rows], None if P is None else predictions[rows], out[rows]) for rows in slices]
-        in_threads(lambda x, p, o: evaluate(stack, x, fading, p, 1, o), blocks, n_jobs)
+        arrays = X, None if P is None else predictions, out, trees
+        blocks = [tuple(a if a is None else a[rows] for a in arrays) for rows in slices]
+        in_threads(lambda x, p, o, t: evaluate(stack, x, fading, p, 1, o, t), blocks, n_jobs)
     else:
         guard, power, towards, floor = _fading_arrays(stack, fading, X.shape[1])
         _check_buffers(stack, X, guard, towards)
+        if trees is not None and trees.shape != (n, M):
+            raise InvalidInputError(
+                f"Weights of trees must have shape ({n}, {M}); received {trees.shape}. Fit again."
+            )
         kernel().evaluate(
             np.ascontiguousarray(X, np.float64), stack.standards, stack.networks, stack.sizes,
             stack.settings, stack.thetas, stack.constant, *guard, power, towards, floor,
             *_evaluation_buffers(stack, n), np.ascontiguousarray(predictions, np.float64), out,
+            np.empty((0, M)) if trees is None else trees,
         )  # fmt: skip
     if P is not None and P.ndim == 2:
         return out[:, 0]
@@ -169,51 +173,9 @@ def _n_threads(n_jobs: int | None) -> int:
     return max(1, n_jobs)
 
 
-_loaded: ModuleType | None = None
-_loading = RLock()
-"""Held while the kernel is imported or a loss compiled: two threads must not import Numba at once.
-
-A fork waits for it, so that no child inherits a half-imported Numba.
-"""
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_loading.acquire,
-        after_in_parent=_loading.release,
-        after_in_child=_loading.release,
-    )
-
-
 def kernel() -> ModuleType:
     """Import the kernel at the first call. Make that call before you start threads."""
-    global _loaded
-    if _loaded is None:
-        with _loading:
-            if _loaded is None:
-                _loaded = _import_kernel()
-    return _loaded
-
-
-def _import_kernel() -> ModuleType:
-    """Import the kernel, and log a message if it has to be compiled."""
-    from numba.core import event
-
-    class Announcement(event.Listener):
-        logged = False
-
-        def on_start(self, _: event.Event) -> None:
-            if not self.logged:
-                # A warning, since it explains a wait and must appear without any logging set up.
-                _LOGGER.warning(
-                    "localma compiles its kernel, once on this machine; it takes seconds."
-                )
-            self.logged = True
-
-        def on_end(self, _: event.Event) -> None:
-            """Do nothing: only the start is announced."""
-
-    with event.install_listener("numba:compile", Announcement()):
-        return import_module("localma.gates.fused.kernel")
+    return compiled_module("localma.gates.fused.kernel")
 
 
 def warm_up() -> Path | None:
@@ -236,6 +198,7 @@ def warm_up() -> Path | None:
     >>> import localma
     >>> folder = localma.warm_up()
     """
+    boosting.kernel()
     folder = kernel().evaluate.stats.cache_path
     for name in LOSSES:
         compile_loss(get_loss(name).derivative)

@@ -17,7 +17,6 @@ a full block, and `width` is the number of rows of the present block, a multiple
 
 from __future__ import annotations
 
-import logging
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
@@ -43,8 +42,7 @@ from numba.extending import intrinsic, models, overload, register_model
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from localma._types import Array, Float32, Float64, Integers
-
-_LOGGER = logging.getLogger("localma")
+from localma.compiled import entry
 
 LANES = 16  # rows of one elementwise operation: two AVX2 registers, or one of AVX-512
 HALF = 8  # rows of one accumulator of `_add_outer`, which needs more of them
@@ -650,39 +648,15 @@ def _adam(
 # -- Entries -----------------------------------------------------------------------------------
 
 
-def _entry(signature: Signature) -> Callable[[Callable[..., int | None]], Dispatcher]:
-    """Compile a function for one signature, and keep it in Numba's cache on disk if there is one.
-
-    Numba fails if no folder can be written, if the disk is full, or if its files are damaged.
-    Predictions must still work, so the function is then compiled for this process only.
-    """
-
-    def compile_entry(function: Callable[..., int | None]) -> Dispatcher:
-        try:
-            return njit(signature, cache=True, **_COMMON)(function)
-        except Exception as error:
-            reason = str(error).replace(function.__name__, "kernel")
-            _warn_of_no_cache(f"{type(error).__name__}: {reason}")
-            return njit(signature, **_COMMON)(function)
-
-    return compile_entry
-
-
-@cache
-def _warn_of_no_cache(reason: str) -> None:
-    """Log one message for all entries that fail for the same reason."""
-    _LOGGER.warning(
-        "localma cannot use Numba's cache (%s). Every process compiles the kernel again, which "
-        "takes seconds. Set NUMBA_CACHE_DIR to a folder that this process may write to.",
-        reason,
-    )
+_entry = partial(entry, **_COMMON)
 
 
 @njit(inline="always", **_INNER)
 def _add_block(
     X: Float32, P: Float32, y: Float32, weight: Float32, origin: int, stride: int, width: int,
     n_outputs: int, sizes: Integers, theta: Float32, gradient: Float32, bound: float, leak: float,
-    derivative: Block, unit: float, factor: float, parameters: Float64, workspace: Float32,
+    derivative: Block, unit: float, factor: float, parameters: Float64, shares: Float32,
+    workspace: Float32,
 ) -> None:  # fmt: skip
     """Add the gradient of the rows ``origin : origin + width``."""
     n_inputs, n_candidates = sizes[0], sizes[-1]
@@ -701,6 +675,9 @@ def _add_block(
     targets = y[origin * n_outputs : (origin + width) * n_outputs]
     mixed, slopes = workspace[mixture : mixture + size], workspace[slope : slope + size]
     derivative(targets, mixed, slopes, unit, factor, parameters)
+    for k in range(shares.size):
+        for row in range(k * width, (k + 1) * width):
+            slopes[row] *= shares[k]
     _unmix(
         units, logits, mixture, pointer(P), start, pointer(weight), origin, n_candidates, n_outputs,
         stride, width,
@@ -720,7 +697,7 @@ def _scale(numbers: Pointer, size: int, factor: float) -> None:
     types.intp(
         *[_F] * 4, _INDEX, _INDEX, types.intp[::1], *[_F] * 5, types.float32, types.float32,
         types.float32, derivative_type, types.float64, types.float64, _D, _F, types.intp[::1],
-        _INDEX, types.float64, _D,
+        _INDEX, types.float64, _D, _F,
     )
 )  # fmt: skip
 def train(
@@ -728,7 +705,7 @@ def train(
     sizes: Integers, theta: Float32, gradient: Float32, moments: Float32, decay: Float32,
     rates: Float32, bound: float, leak: float, tolerance: float, derivative: Block, unit: float,
     factor: float, parameters: Float64, workspace: Float32, order: Integers, batches: int,
-    whole: float, powers: Float64,
+    whole: float, powers: Float64, shares: Float32,
 ) -> int:  # fmt: skip
     """Train one network by Adam over batches of blocks; returns the number of steps taken.
 
@@ -753,6 +730,7 @@ def train(
     whole : the gradient of a batch is multiplied by ``whole / rows of the batch``, so that it is
         that of a mean.
     powers : (2,) Adam's decay rates to the power of the steps so far; ones at the start.
+    shares : (K,) weight of each output in the loss of a row; empty if all are one.
     """
     for step in range(rates.size):
         gradient[:] = 0
@@ -763,7 +741,7 @@ def train(
             rows += width
             _add_block(
                 X, P, y, weight, start, block, width, n_outputs, sizes, theta, gradient, bound,
-                leak, derivative, unit, factor, parameters, workspace,
+                leak, derivative, unit, factor, parameters, shares, workspace,
             )  # fmt: skip
         _scale(pointer(gradient), theta.size, np.float32(whole / rows))
         powers[0] *= 0.9
@@ -925,6 +903,15 @@ def _fade(mixed: Float64, row: int, share: float, towards: Float64, floor: float
 
 
 @njit(**_INNER)
+def _begin(mixed: Float64, origin: int, count: int, constant: Float64, trees: Float64) -> None:
+    """Set the weights of the rows to the constant ones, plus those of trees if there are any."""
+    for m in range(constant.size):
+        mixed[m, :count] = constant[m]
+        if trees.shape[0] > 0:
+            mixed[m, :count] += trees[origin : origin + count, m]
+
+
+@njit(**_INNER)
 def _write(mixed: Float64, origin: int, count: int, P: Float64, out: Float64) -> None:
     """Write the weights of the rows, or the average of predictions if there are any."""
     for row in range(count):
@@ -949,14 +936,14 @@ _NUMBERS, _TABLE = _read_only(types.float64, 1), _read_only(types.float64, 2)
         types.intp[::1], types.float64[:, ::1], _read_only(types.float32, 1), _NUMBERS,
         _TABLE, _TABLE, _TABLE, _TABLE, _NUMBERS, _TABLE,
         types.float64, _NUMBERS, types.float64, _F, types.float64[:, ::1],
-        types.Array(types.float64, 3, "C", readonly=True), types.float64[:, ::1],
+        types.Array(types.float64, 3, "C", readonly=True), types.float64[:, ::1], _TABLE,
     )
 )  # fmt: skip
 def evaluate(
     X: Float64, standards: Float64, networks: Integers, sizes: Integers, settings: Float64,
     thetas: Float32, constant: Float64, columns: Float64, directions: Float64, ends: Float64,
     landmarks: Float64, spacing: Float64, gaps: Float64, power: float, towards: Float64,
-    floor: float, workspace: Float32, buffer: Float64, P: Float64, out: Float64,
+    floor: float, workspace: Float32, buffer: Float64, P: Float64, out: Float64, trees: Float64,
 ) -> None:  # fmt: skip
     """Average networks with fixed shares, fade outside the sample, and average predictions.
 
@@ -980,6 +967,7 @@ def evaluate(
         rows and their sums.
     P : (n, M, K) predictions; no rows to get the weights.
     out : (n, K) the average of the predictions, or (n, M) the weights.
+    trees : (n, M) weights of trees times their shares, which are added; no rows without trees.
     """
     units, n_candidates, block = pointer(workspace), constant.size, buffer.shape[1]
     mixed = buffer[:n_candidates]
@@ -987,8 +975,7 @@ def evaluate(
     for origin in range(0, X.shape[0], block):
         count = min(block, X.shape[0] - origin)
         width = (count + LANES - 1) // LANES * LANES
-        for m in range(n_candidates):
-            mixed[m, :count] = constant[m]
+        _begin(mixed, origin, count, constant, trees)
         standard = np.intp(-1)
         for g in range(networks.shape[0]):
             if networks[g, 0] != standard:

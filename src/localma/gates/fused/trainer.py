@@ -20,12 +20,16 @@ from localma.errors import InvalidInputError
 from localma.gates.fused.chunks import LANES, Chunks, Sample
 from localma.gates.fused.engine import compile_loss, in_threads, kernel, workspace_size
 from localma.gates.fused.networks import Network
+from localma.progress import bar
 
 if TYPE_CHECKING:
     from localma.gates.fused.kernel import BlockDerivative
     from localma.gates.mlp import MLPGate
 
 _ORDER_BLOCKS = 2**20  # blocks whose order is drawn at once
+
+REPORTED_PRODUCTS = 2**31
+"""Rows times parameters times steps between two reports of the progress: about a second."""
 
 
 def block_of_batch(largest: int, batch: int) -> int:
@@ -88,7 +92,7 @@ class Training:
     """The training of one network over batches of `batch` rows; None means all rows.
 
     rates : (n_steps,) all learning rates; done : number of steps taken; before : steps of the
-    training from which this one continues.
+    training from which this one continues; converged : whether it ended early in this `advance`.
     """
 
     gate: MLPGate
@@ -100,6 +104,7 @@ class Training:
     rates: Float32
     done: int = 0
     before: int = 0
+    converged: bool = False
 
     @property
     def pace(self) -> tuple[int, ...]:
@@ -108,19 +113,24 @@ class Training:
 
     def run(self, visit: Visit, derivative: BlockDerivative) -> None:
         """Take the steps of a visit to a chunk; fewer if the whole sample has converged."""
+        if self.converged:
+            return
         gate, network, sample, progress = self.gate, self.network, visit.sample, self.progress
         n_outputs = len(sample.y) // len(sample.weight)
         self._check_sample(sample, n_outputs)
         rates = self.rates[self.done : self.done + visit.n_steps]
         workspace = np.ones(workspace_size(network, n_outputs, sample.block), dtype=np.float32)
-        self.done += kernel().train(
+        n_taken = kernel().train(
             sample.X, sample.P, sample.y, sample.weight, sample.block, n_outputs,
             np.array(network.sizes), progress.theta, progress.gradient, progress.moments,
             progress.decay, rates, np.float32(gate.logit_bound or 0.0), np.float32(network.leak),
             np.float32(gate.tol * (self.batch is None)), derivative.block, sample.unit,
             sample.unit / gate.loss_scale_, derivative.parameters, workspace, visit.order,
             visit.n_batches, 1.0 / self.chunks.mean_weight, progress.powers,
+            np.array(self.chunks.data.loss.output_weight, dtype=np.float32),
         )  # fmt: skip
+        self.done += n_taken
+        self.converged = n_taken < len(rates)
 
     def _check_sample(self, sample: Sample, n_outputs: int) -> None:
         """Refuse arrays that do not fit the network, since the kernel itself checks no index."""
@@ -129,7 +139,9 @@ class Training:
         expected = (n * p, n * M * n_outputs, n * n_outputs)
         sizes = (sample.X.size, sample.P.size, sample.y.size)
         n_padded = self.progress.theta.size
-        if not network.fits(p, M) or sizes != expected or network.n_parameters > n_padded:
+        n_shares = len(self.chunks.data.loss.output_weight)
+        fits = network.fits(p, M) and n_shares in (0, n_outputs)
+        if not fits or sizes != expected or network.n_parameters > n_padded:
             raise InvalidInputError(
                 f"A network of the layers {network.sizes} does not fit a packed sample of {n} "
                 f"rows: its arrays have {sizes} numbers instead of {expected}."
@@ -170,27 +182,39 @@ def advance(
     derivative = compile_loss(trainings[0].chunks.data.loss.derivative)
     groups: dict[tuple[int, ...], list[Training]] = {}
     for training in trainings:
+        training.converged = False
         groups.setdefault(training.pace, []).append(training)
     for group in groups.values():
         if group[0].chunks.fit_in_memory:
             chunks = [(chunk,) for chunk in group[0].chunks.chunks]
             in_threads(lambda chunk: chunk.in_memory, chunks, n_jobs)
     courses = [_course(group[0], until, np.random.default_rng(seed)) for group in groups.values()]
-    for visits in zip_longest(*courses):
-        runs = [
-            (training, visit, derivative)
-            for group, visit in zip(groups.values(), visits, strict=True)
-            for training in group
-            if visit is not None
-        ]
-        in_threads(Training.run, runs, n_jobs)
+    total = sum(len(group) * _steps_left(group[0], until) for group in groups.values())
+    with bar("Training the gate", total) as report:
+        for visits in zip_longest(*courses):
+            runs = [
+                (training, visit, derivative)
+                for group, visit in zip(groups.values(), visits, strict=True)
+                for training in group
+                if visit is not None
+            ]
+            in_threads(Training.run, runs, n_jobs)
+            report(sum(visit.n_steps for _, visit, _ in runs))
+
+
+def _steps_left(training: Training, until: float) -> int:
+    """Steps of a training up to a share of all of them."""
+    return max(0, round(until * len(training.rates)) - training.done)
 
 
 def _course(training: Training, until: float, rng: np.random.Generator) -> Iterator[Visit]:
     """Visit the chunks in a new random order in each pass, until the last step."""
-    chunks, n_left = training.chunks, round(until * len(training.rates)) - training.done
-    if n_left > 0 and training.batch is None:
-        yield Visit.of_all_rows(chunks, n_left)
+    chunks, n_left = training.chunks, _steps_left(training, until)
+    if training.batch is None:
+        products = chunks.n_rows * training.network.n_parameters
+        most = max(1, REPORTED_PRODUCTS // products)
+        for done in range(0, n_left, most):
+            yield Visit.of_all_rows(chunks, min(most, n_left - done))
         return
     while n_left > 0:
         for number in rng.permutation(len(chunks.chunks)).tolist():

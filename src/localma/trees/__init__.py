@@ -1,0 +1,1 @@
+"""Boosted trees: bins of inputs, growth in a compiled kernel, sums of trees as records."""
