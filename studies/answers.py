@@ -1,8 +1,8 @@
 """Answers in production: a broken candidate, half of the cost, and missing predictions in a fit.
 
-A broken candidate: each candidate of a data set of `studies.safety_data` fails in turn, in all test
+A broken candidate: each candidate of a data set of the safety study fails in turn, in all test
 rows. Its weight is renormalised, or the weights of a robust fit are used, or the model is fitted
-again without it. Methods were chosen on the data sets of CHOSEN_ON.
+again without it. Methods were chosen on the half "selection": ``--cells half=selection``.
 
 Half of the cost: in each row, half of the candidates run. All candidates cost the same.
 
@@ -25,16 +25,19 @@ from localma.gates.incomplete import fill_missing
 from localma.losses import get_loss
 from studies.findings import Finding, NotRunError, Results
 from studies.harness import Cell, Study, Table
-from studies.safety_data import DATA_SETS, DataSet, Part, data_folder
+from studies.safety_confirmation import CONFIRMATION
+from studies.safety_data import DataSet, Part, data_folder
+from studies.safety_selection import SELECTION
 
 Array = NDArray[np.floating]
 Metrics = dict[str, float]
 
+DATA_SETS = {data.name: data for data in (*SELECTION, *CONFIRMATION)}
 LEAST_ROWS = 1_000
+REPLICATES = 5
 BROKEN = ("renormalised", "robust", "refitted")
 COSTS = ("every", "half")
 INCOMPLETE = ("exact", "replaced", "complete_rows", "auto")
-CHOSEN_ON = ("shanghai_2020", "shanghai_2019", "belgian_claims", "pricing_game")
 RENTS = ("shanghai_2020", "shanghai_2020_blind", "shanghai_2019", "beijing")
 MOST_REMAINING, MOST_INCREASE = 0.20, 0.02
 KNOWN = (1 / 3) ** (1 / 4)
@@ -190,10 +193,8 @@ def notes(results: Results) -> list[str]:
     lines = []
     try:
         for name in _names(results, "broken"):
-            chosen = " (methods were chosen on it)" if name in CHOSEN_ON else ""
-            lines.append(
-                f"{name}{chosen}: {100 * remaining(results, name):.0f} % of the gap remains"
-            )
+            percent = 100 * remaining(results, name)
+            lines.append(f"{name} ({DATA_SETS[name].half}): {percent:.0f} % of the gap remains")
         for name in _names(results, "cost"):
             percent = 100 * increase(results, name)
             lines.append(f"{name}: half of the cost changes the risk by {percent:+.2f} %")
@@ -202,23 +203,29 @@ def notes(results: Results) -> list[str]:
     return lines
 
 
+def _is_large(data: DataSet) -> bool:
+    """Whether it is a regression with one output, enough rows and several candidates."""
+    n = data.n_build + data.n_sample + data.n_test
+    return not data.classification and not data.missing(data_folder()) and n >= LEAST_ROWS
+
+
 def _cells() -> tuple[Cell, ...]:
-    there = [
-        name
-        for name, data in DATA_SETS.items()
-        if not data.classification and not data.missing(data_folder())
-    ]
-    large = [
-        name
-        for name in there
-        if sum((DATA_SETS[name].n_build, DATA_SETS[name].n_sample, DATA_SETS[name].n_test))
-        >= LEAST_ROWS
-    ]
+    large = [data for data in DATA_SETS.values() if _is_large(data)]
     return (
-        *(Cell({"case": "broken", "data": name}, BROKEN, 10) for name in large),
-        *(Cell({"case": "cost", "data": name}, COSTS, 10) for name in RENTS if name in there),
+        *(
+            Cell(
+                {"case": "broken", "half": data.half, "data": data.name},
+                BROKEN, REPLICATES, slow=data.half == "confirmation",
+            )
+            for data in large
+        ),
+        *(
+            Cell({"case": "cost", "half": data.half, "data": data.name}, COSTS, REPLICATES)
+            for data in large
+            if data.name in RENTS
+        ),
         *(Cell({"case": "incomplete", "n": n}, INCOMPLETE, 20) for n in (300, 1_000)),
-    )
+    )  # fmt: skip
 
 
 STUDY = Study(

@@ -375,14 +375,14 @@ class _LocalMA(BaseEstimator):
         >>> import numpy as np
         >>> from localma import LocalMARegressor
         >>> X = np.linspace(1, 2, 50)[:, None]
-        >>> candidates = {"half": lambda X: X[:, 0] / 2, "double": lambda X: X[:, 0] * 2}
+        >>> candidates = {"low": lambda X: 0.75 * X[:, 0], "high": lambda X: 1.25 * X[:, 0]}
         >>> model = LocalMARegressor(candidates, gate="equal").fit(X, X[:, 0])
         >>> def broken(X):
         ...     raise ConnectionError("no route to host")
         >>> model.pool_.candidates[0].function = broken
         >>> answer = model.answer([[1.0]], missing="renormalize")
         >>> answer.prediction.tolist(), [failure.candidate for failure in answer.failures]
-        ([2.0], ['half'])
+        ([1.25], ['low'])
         """
         return self._answer(X, predictions, options)
 

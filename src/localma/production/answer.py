@@ -105,11 +105,11 @@ class Answer(Record):
     >>> import numpy as np
     >>> from localma import LocalMARegressor
     >>> X = np.linspace(1, 2, 50)[:, None]
-    >>> candidates = {"half": lambda X: X[:, 0] / 2, "double": lambda X: X[:, 0] * 2}
+    >>> candidates = {"low": lambda X: 0.75 * X[:, 0], "high": lambda X: 1.25 * X[:, 0]}
     >>> model = LocalMARegressor(candidates, gate="equal").fit(X, X[:, 0])
     >>> answer = model.answer([[1.0]])
     >>> answer.prediction.tolist(), answer.weights.tolist(), answer.cost
-    ([1.25], [[0.5, 0.5]], 2.0)
+    ([1.0], [[0.5, 0.5]], 2.0)
     """
 
     prediction: AnyArray
