@@ -18,7 +18,7 @@ from localma.gates.labelled import Inputs, Labelled
 from localma.storage.array_file import shown
 from localma.tables.frames import take_rows
 
-TIME = 2.5
+TIME = 2.0
 """Time of these fits, in units of the fit itself; the remainder is for what else takes time."""
 
 SHARES = np.linspace(0.0, 1.0, 11)
