@@ -153,10 +153,11 @@ class NoAnswerError(LocalMAError, RuntimeError):
     Examples
     --------
     >>> from localma import LocalMARegressor
-    >>> candidates, X = {"log": lambda X: [float("nan"), 0.0]}, [[0.0], [1.0]]
-    >>> model = LocalMARegressor(candidates, gate="equal", missing="renormalize").fit(X, [1.0, 2.0])
+    >>> X = [[0.0], [1.0], [2.0]]
+    >>> candidates = {"log": lambda X: [float("nan"), 0.0, 0.7]}
+    >>> model = LocalMARegressor(candidates, gate="equal", missing="renormalize")
     >>> try:
-    ...     model.predict(X)
+    ...     model.fit(X, [0.0, 0.1, 0.6]).predict(X)
     ... except NoAnswerError as error:
     ...     print(error.rows)
     (0,)

@@ -69,7 +69,7 @@ FIELDS: Types = {
     "output_names": (list, type(None)),
     "evidence": (dict,),
     "probes": (dict, type(None)),
-    "production": (dict,),
+    "production": (dict, type(None)),
     "notes": (dict,),
 }
 """Fields of the description and their types in JSON."""
@@ -242,7 +242,7 @@ def inspect(path: str | os.PathLike[str]) -> ArrayFile:
     """Checksum, description and types of the arrays of a saved model; nothing is restored."""
     try:
         file = read(Path(path), with_arrays=False)
-        _check_fields(file.description, FIELDS, "description")
+        _check_description(file.description)
     except LocalMAError as error:
         _shorten(error)
         raise
@@ -361,6 +361,12 @@ def _check_fields(received: object, fields: Types, owner: str) -> None:
             )
 
 
+def _check_description(description: Json) -> None:
+    """Refuse a description with wrong fields; files from before answers in production lack one."""
+    description.setdefault("production", None)
+    _check_fields(description, FIELDS, "description")
+
+
 def _check_arrays(arrays: Arrays) -> None:
     if "global_weights" not in arrays:
         raise FileFormatError("The array 'global_weights' is missing.")
@@ -386,7 +392,7 @@ def _check_names(names: list[Any], number: int | None, owner: str) -> None:
 def _restore(file: ArrayFile, how: Restoring) -> Model:
     """The model without its loss, its inputs and its candidates."""
     description, arrays = file.description, file.arrays
-    _check_fields(description, FIELDS, "description")
+    _check_description(description)
     _check_arrays(arrays)
     if description["estimator"] not in ESTIMATORS:
         raise FileFormatError(f"Unknown estimator {shown(description['estimator'])}.")
@@ -413,6 +419,8 @@ def _restore(file: ArrayFile, how: Restoring) -> Model:
 
 def _restore_production(model: Model, saved: Json, arrays: Arrays) -> None:
     """How to treat missing predictions, the weights without each candidate, and their gap."""
+    if saved is None:
+        saved = {"missing": "error", "robust": False, "largest_gap": None}
     _check_fields(saved, PRODUCTION_FIELDS, "production")
     if saved["missing"] not in get_args(Missing):
         raise FileFormatError(f"Missing predictions cannot be {shown(saved['missing'])}.")

@@ -19,7 +19,10 @@ from localma.storage.array_file import shown
 from localma.tables.frames import take_rows
 
 TIME = 2.0
-"""Time of these fits, in units of the fit itself; the remainder is for what else takes time."""
+"""Trainings of gates without each candidate, per training of a gate in the fit itself.
+
+These trainings are of all rows, with packed inputs. So they take less time than those in folds.
+"""
 
 SHARES = np.linspace(0.0, 1.0, 11)
 """Shares of constant weights that are compared."""
