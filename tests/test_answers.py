@@ -434,6 +434,20 @@ def test_many_candidates_are_chosen_greedily() -> None:
     assert ((W * chosen).sum(axis=1) >= W.max(axis=1) - 1e-6).all()
 
 
+@pytest.mark.parametrize("M", [5, MOST_ENUMERATED + 1])
+def test_candidates_that_others_need_count(M: int) -> None:
+    generator = np.random.default_rng(5)
+    W, costs = generator.dirichlet(np.ones(M), size=60), generator.uniform(1, 2, size=M)
+    runs = np.eye(M, dtype=bool)
+    runs[0, 1:3] = True  # the first candidate takes the predictions of two others
+    allowance = Allowance(costs, budget=4.0, max_candidates=3, runs=runs)
+    chosen = allowance.select(W, np.ones(W.shape, dtype=bool), np.ones(M))
+    running = (chosen @ runs.astype(int)) > 0
+    assert (running @ costs <= 4.0 + 1e-6).all()
+    assert (running.sum(axis=1) <= 3).all()
+    assert chosen.any(axis=1).all()
+
+
 def test_a_candidate_runs_only_where_it_is_chosen(model: Any) -> None:
     answer = model.answer(X, max_candidates=1)
     assert (answer.asked.sum(axis=1) == 1).all()

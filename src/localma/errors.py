@@ -158,9 +158,9 @@ class NoAnswerError(LocalMAError, RuntimeError):
     >>> model = LocalMARegressor(candidates, gate="equal", missing="renormalize")
     >>> try:
     ...     model.fit(X, [0.0, 0.1, 0.6]).predict(X)
-    ... except NoAnswerError as error:
-    ...     print(error.rows)
-    (0,)
+    ... except RuntimeError as error:
+    ...     print(type(error).__name__, error.rows)
+    NoAnswerError (0,)
     """
 
     def __init__(self, message: str, *, rows: Sequence[int], python_hint: str = "") -> None:

@@ -275,7 +275,7 @@ class _LocalMA(BaseEstimator):
             else:
                 self.global_weights_ = find_global_weights(data)
                 self.gate_ = gate.fit(data, global_weights=self.global_weights_, folds=split.folds)
-            self.left_out_ = LeftOut.of(self.gate_, data) if self.robust else None
+            self.left_out_ = self._leave_out(data) if self.robust else None
             self._check_fit(sample, P, data, replace(baseline, loss=data.loss))
             warn(self.cautions_)
         return self
@@ -935,6 +935,12 @@ class _LocalMA(BaseEstimator):
         self.cautions_ = find_cautions(
             self.gate_, data, baseline, names, features, sample.X, trained
         )
+
+    def _leave_out(self, data: Labelled) -> LeftOut:
+        """Fit the weights without each candidate."""
+        M = data.n_candidates
+        takes = np.zeros((M, M), dtype=bool) if self.pool_ is None else self.pool_.takes
+        return LeftOut.of(self.gate_, data, takes)
 
     def _largest_gap(self, data: Labelled) -> Array:
         """Largest difference of two candidates in a row of the sample: (K,)."""

@@ -270,6 +270,11 @@ class Pool:
         """Whether some candidate is still to be fitted on the sample."""
         return bool(self.own_names)
 
+    @property
+    def takes(self) -> RowMask:
+        """Whether candidate j takes the predictions of candidate m: (M, M)."""
+        return np.zeros((len(self.names), len(self.names)), dtype=bool)
+
     def expand(self, X: Table) -> Pool:
         """Replace each glob by the columns of X that it matches.
 

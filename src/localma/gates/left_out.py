@@ -42,28 +42,39 @@ class LeftOut:
 
     Parameters
     ----------
-    constants : (M, M) the best constant weights without each candidate; row m is zero at m
+    lost : (M, M) the candidates that fail if candidate m does: itself, and those that take its
+        predictions as inputs
+    constants : (M, M) the best constant weights without candidate m; row m is zero where it is lost
     shares : (M,) the share a_m of these constant weights
-    gates : for some candidates, the gate that was fitted without it; it weighs M - 1 candidates
+    gates : for some candidates, the gate that was fitted without it; it weighs the other candidates
     """
 
+    lost: RowMask
     constants: Float64
     shares: Float64
     gates: Mapping[int, ShrunkGate]
 
     @classmethod
-    def of(cls, gate: Gate, data: Labelled) -> Self:
-        """Fit the weights without each candidate, in at most the time of the whole fit."""
+    def of(cls, gate: Gate, data: Labelled, takes: RowMask) -> Self:
+        """Fit the weights without each candidate.
+
+        Parameters
+        ----------
+        gate : the fitted gate
+        data : the labelled sample
+        takes : (M, M) whether candidate j takes the predictions of candidate m
+        """
         M = data.n_candidates
-        others = [without_candidate(data, m) for m in range(M)]
+        lost = np.eye(M, dtype=bool) | takes.T
+        others = {m: without(data, lost[m]) for m in range(M) if not lost[m].all()}
         constants: Float64 = np.zeros((M, M))
-        for m in range(M):
-            constants[m, np.arange(M) != m] = find_global_weights(others[m])
+        for m, sample in others.items():
+            constants[m, ~lost[m]] = find_global_weights(sample)
         if not isinstance(gate, ShrunkGate):
-            return cls(constants, _best_shares(gate, data, constants), {})
-        if M < 3:
-            return cls(constants, np.ones(M), {})
-        return cls(constants, np.ones(M), _refitted_gates(gate, data, others, constants))
+            return cls(lost, constants, _best_shares(gate, data, lost, constants), {})
+        several = {m: sample for m, sample in others.items() if sample.n_candidates > 1}
+        gates = _refitted_gates(gate, data, several, lost, constants)
+        return cls(lost, constants, np.ones(M), gates)
 
     def weights(self, m: int, X: Inputs, W: Array) -> Array:
         """Weights without candidate m.
@@ -79,14 +90,21 @@ class LeftOut:
         (n, M) array
             Zero for candidate m.
         """
+        kept = ~self.lost[m]
         if m in self.gates:
-            return np.insert(self.gates[m].predict_weights(X), m, 0.0, axis=1)
-        rest = renormalized(W, np.arange(W.shape[1]) != m, self.constants[m])
+            weights = np.zeros_like(W)
+            weights[:, kept] = self.gates[m].predict_weights(X)
+            return weights
+        rest = renormalized(W, kept, self.constants[m])
         return (1.0 - self.shares[m]) * rest + self.shares[m] * self.constants[m]
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return the weights as named arrays, all that `restore` needs."""
-        state: dict[str, AnyArray] = {"constants": self.constants, "shares": self.shares}
+        state: dict[str, AnyArray] = {
+            "lost": self.lost.astype(np.uint8),
+            "constants": self.constants,
+            "shares": self.shares,
+        }
         for m, gate in self.gates.items():
             answer = gate.answer_.arrays()
             state |= {f"gate.{m}.{name}": array for name, array in answer.items()}
@@ -95,17 +113,29 @@ class LeftOut:
     @classmethod
     def restore(cls, arrays: Arrays, gate: Gate) -> Self:
         """Restore the weights from named arrays, which may come from an untrusted file."""
-        M = gate.n_candidates
+        M, lost = gate.n_candidates, arrays.get("lost")
         constants = _checked(arrays.get("constants"), (M, M))
         shares = _checked(arrays.get("shares"), (M,))
-        on_simplex = np.allclose(constants.sum(axis=1), 1.0, atol=1e-6) or M == 1
-        if not on_simplex or np.diag(constants).any() or shares.max() > 1.0:
+        if (
+            lost is None
+            or lost.dtype != np.uint8
+            or lost.shape != (M, M)
+            or not np.diag(lost).all()
+        ):
+            raise FileFormatError("The file does not say which candidates fail together.")
+        kept = lost == 0
+        sums = constants.sum(axis=1)
+        if (
+            constants[~kept].any()
+            or shares.max() > 1.0
+            or (np.abs(sums - kept.any(1)) > 1e-6).any()
+        ):
             raise FileFormatError(
                 "The weights without a candidate must sum to one and be zero for it. Save the "
                 "model again."
             )
         numbers = {name.split(".")[1] for name in arrays if name.startswith("gate.")}
-        if set(arrays) - {"constants", "shares"} and not isinstance(gate, ShrunkGate):
+        if set(arrays) - {"lost", "constants", "shares"} and not isinstance(gate, ShrunkGate):
             raise FileFormatError("Only gate='auto' is fitted again without a candidate.")
         gates = {}
         for number in sorted(numbers):
@@ -113,13 +143,13 @@ class LeftOut:
                 raise FileFormatError(f"The file has no candidate {shown(number)} to leave out.")
             m = int(number)
             below = arrays_below(arrays, f"gate.{number}.")
-            gates[m] = gate.restored_answer(below, np.delete(constants[m], m))
-        return cls(constants, shares, gates)
+            gates[m] = gate.restored_answer(below, constants[m, kept[m]])
+        return cls(~kept, constants, shares, gates)
 
 
-def without_candidate(data: Labelled, m: int) -> Labelled:
-    """The sample without the predictions of one candidate."""
-    return replace(data, P=np.delete(data.P, m, axis=1))
+def without(data: Labelled, lost: RowMask) -> Labelled:
+    """The sample without the predictions of some candidates (M,)."""
+    return replace(data, P=data.P[:, ~lost])
 
 
 def renormalized(W: Array, kept: RowMask, reference: Array) -> Array:
@@ -143,18 +173,19 @@ def renormalized(W: Array, kept: RowMask, reference: Array) -> Array:
 
 
 def _refitted_gates(
-    gate: ShrunkGate, data: Labelled, others: Sequence[Labelled], constants: Float64
+    gate: ShrunkGate,
+    data: Labelled,
+    others: Mapping[int, Labelled],
+    lost: RowMask,
+    constants: Float64,
 ) -> dict[int, ShrunkGate]:
-    """Gates without each candidate; without those of largest weight if there are many."""
-    M = len(others)
+    """Gates without each candidate; only without those of largest weight if there are many."""
     weights = gate.predict_weights(take_rows(data.X, _some_rows(data)))
     allowed = max(1, round(TIME * gate.n_trainings))
-    heaviest = np.argsort(-weights.mean(axis=0), kind="stable")[:allowed]
-    n_trainings = max(1, allowed // M)
-    return {
-        m: gate.refitted(others[m], np.delete(constants[m], m), n_trainings)
-        for m in heaviest.tolist()
-    }
+    heaviest = np.argsort(-weights.mean(axis=0), kind="stable").tolist()
+    chosen = [m for m in heaviest if m in others][:allowed]
+    n_trainings = max(1, allowed // max(1, len(others)))
+    return {m: gate.refitted(others[m], constants[m, ~lost[m]], n_trainings) for m in chosen}
 
 
 def _some_rows(data: Labelled) -> Rows:
@@ -162,15 +193,14 @@ def _some_rows(data: Labelled) -> Rows:
     return np.unique(np.linspace(0, data.n_rows - 1, min(data.n_rows, MOST_ROWS)).astype(np.intp))
 
 
-def _best_shares(gate: Gate, data: Labelled, constants: Float64) -> Float64:
+def _best_shares(gate: Gate, data: Labelled, lost: RowMask, constants: Float64) -> Float64:
     """For each candidate, the share of constant weights with the smallest mean loss: (M,)."""
     rows = _some_rows(data)
     sample = data.take(rows)
     W = gate.predict_weights(sample.X)
     shares: Float64 = np.ones(len(constants))
     for m, constant in enumerate(constants):
-        kept = np.arange(len(constants)) != m
-        local = local_average(renormalized(W, kept, constant), sample.P)
+        local = local_average(renormalized(W, ~lost[m], constant), sample.P)
         fixed = global_average(constant, sample.P)
         risks = [
             np.average(

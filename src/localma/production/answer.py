@@ -267,8 +267,10 @@ class Weights:
 
     def __init__(self, model: Model, inputs: Inputs, options: Options) -> None:
         names = model.candidate_names_
-        costs = np.ones(len(names)) if model.pool_ is None else model.pool_.costs
-        self.allowance = Allowance.of(options, costs, names)
+        costs, runs = np.ones(len(names)), None
+        if model.pool_ is not None:
+            costs, runs = model.pool_.costs, model.pool_.takes | np.eye(len(names), dtype=bool)
+        self.allowance = Allowance.of(options, costs, names, runs)
         self.inputs, self.chooses = inputs, options.chooses
         self.left_out, self.reference = model.left_out_, model.global_weights_
         self.all = model.gate_.predict_weights(inputs)

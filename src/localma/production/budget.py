@@ -32,27 +32,37 @@ class Allowance:
     min_weight : candidates with less weight do not run, except the one with the largest weight
     max_candidates : the largest number of candidates in a row
     budget : the largest cost of a row
+    runs : (M, M) the candidates that run if candidate j runs: itself, and those whose predictions
+        it takes; only itself by default
     """
 
     costs: Float64
     min_weight: float = 0.0
     max_candidates: int | None = None
     budget: float | None = None
+    runs: RowMask | None = None
 
     @classmethod
-    def of(cls, options: Options, costs: Float64, names: Sequence[str]) -> Allowance:
+    def of(
+        cls,
+        options: Options,
+        costs: Float64,
+        names: Sequence[str],
+        runs: RowMask | None = None,
+    ) -> Allowance:
         """Check the budget against the costs of the candidates: (M,)."""
         if options.costs is not None:
             costs = checked_costs(options.costs, names)
         budget = options.budget
-        if budget is not None and budget < costs.min():
-            cheapest = int(costs.argmin())
+        whole = costs if runs is None else runs @ costs
+        if budget is not None and budget < whole.min():
+            cheapest = int(whole.argmin())
             raise InvalidInputError(
                 f"No candidate fits a budget of {budget:g} per row; the cheapest one, "
-                f"{names[cheapest]!r}, costs {costs[cheapest]:g}. Raise the budget.",
+                f"{names[cheapest]!r}, costs {whole[cheapest]:g}. Raise the budget.",
                 python_hint="Or pass other costs=.",
             )
-        return cls(costs, options.min_weight, options.max_candidates, budget)
+        return cls(costs, options.min_weight, options.max_candidates, budget, runs)
 
     def select(self, W: Array, available: RowMask, reference: Array) -> RowMask:
         """Choose the candidates of each row: (n, M) -> (n, M).
@@ -85,7 +95,8 @@ class Allowance:
 
     def _best_subsets(self, kept: Array) -> RowMask:
         """The feasible subset with the largest kept weight, in each row: (n, M)."""
-        subsets = _largest_subsets(tuple(self.costs.tolist()), self.max_candidates, self.budget)
+        costs, runs = tuple(self.costs.tolist()), tuple(map(tuple, self._runs.tolist()))
+        subsets = _largest_subsets(costs, runs, self.max_candidates, self.budget)
         step = max(1, SLICE_NUMBERS // len(subsets))
         best = [
             np.argmax(kept[start : start + step] @ subsets.T, axis=1)
@@ -93,45 +104,54 @@ class Allowance:
         ]
         return subsets[np.concatenate(best)]
 
+    @property
+    def _runs(self) -> RowMask:
+        return np.eye(len(self.costs), dtype=bool) if self.runs is None else self.runs
+
     def _greedy_subsets(self, kept: Array) -> RowMask:
         """Add candidates by weight per cost, or take one alone if it has more weight: (n, M)."""
-        rows = np.arange(len(kept))
+        rows, costs, size = np.arange(len(kept)), self._runs @ self.costs, self._runs.sum(axis=1)
         budget = np.inf if self.budget is None else self.budget * (1.0 + TIE)
-        order = np.argsort(-kept / np.maximum(self.costs, TIE), axis=1, kind="stable")
+        most = len(costs) if self.max_candidates is None else self.max_candidates
+        order = np.argsort(-kept / np.maximum(costs, TIE), axis=1, kind="stable")
         chosen = np.zeros(kept.shape, dtype=bool)
         spent, count = np.zeros(len(kept)), np.zeros(len(kept), dtype=np.intp)
         for column in order.T:
-            fits = (spent + self.costs[column] <= budget) & (kept[rows, column] > 0.0)
-            if self.max_candidates is not None:
-                fits &= count < self.max_candidates
+            fits = (spent + costs[column] <= budget) & (count + size[column] <= most)
+            fits &= kept[rows, column] > 0.0
             chosen[rows[fits], column[fits]] = True
-            spent[fits] += self.costs[column[fits]]
-            count[fits] += 1
-        alone = np.where(self.costs <= budget, kept, 0.0)
+            spent[fits] += costs[column[fits]]
+            count[fits] += size[column[fits]]
+        alone = np.where((costs <= budget) & (size <= most), kept, 0.0)
         single = alone.argmax(axis=1)
         better = alone[rows, single] > (kept * chosen).sum(axis=1)
-        chosen[better] = np.eye(len(self.costs), dtype=bool)[single[better]]
+        chosen[better] = np.eye(len(costs), dtype=bool)[single[better]]
         return chosen
 
 
 @lru_cache(maxsize=64)
 def _largest_subsets(
-    costs: tuple[float, ...], max_candidates: int | None, budget: float | None
+    costs: tuple[float, ...],
+    runs: tuple[tuple[bool, ...], ...],
+    max_candidates: int | None,
+    budget: float | None,
 ) -> RowMask:
     """Subsets within the limits to which no further candidate can be added: (subsets, M).
 
-    >>> _largest_subsets((1.0, 1.0, 3.0), None, 2.0).tolist()
+    >>> alone = ((True, False, False), (False, True, False), (False, False, True))
+    >>> _largest_subsets((1.0, 1.0, 3.0), alone, None, 2.0).tolist()
     [[True, True, False]]
     """
     M = len(costs)
     bits = 1 << np.arange(M)
     numbers = np.arange(2**M)
     masks = (numbers[:, np.newaxis] & bits) > 0
+    running = (masks.astype(np.intp) @ np.array(runs, dtype=np.intp)) > 0
     fits = np.ones(len(numbers), dtype=bool)
     if max_candidates is not None:
-        fits &= masks.sum(axis=1) <= max_candidates
+        fits &= running.sum(axis=1) <= max_candidates
     if budget is not None:
-        fits &= masks @ np.array(costs) <= budget * (1.0 + TIE)
+        fits &= running @ np.array(costs) <= budget * (1.0 + TIE)
     can_grow = (fits[numbers[:, np.newaxis] | bits] & ~masks).any(axis=1)
     largest: RowMask = masks[fits & ~can_grow]
     return largest
