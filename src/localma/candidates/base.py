@@ -181,6 +181,10 @@ class Candidate(ABC):
         """
         return ()
 
+    def _can_do(self, task: Task) -> bool:
+        """Whether it states classes, if the task needs them."""
+        return task == "regression" or self.classes is not None
+
     def check_task(self, task: Task, name: str) -> None:
         """Raise an error if this candidate cannot do the task. Needs no data.
 
@@ -319,6 +323,10 @@ class Candidate(ABC):
             Regression (n,) or (n, K); classification (n, K), columns in the order of `classes`.
         """
         name = name or self.label
+        if self.batch_size is None and self._can_do(task) and n_rows(X):
+            # Without a generator, which would take longer than many a model.
+            call = _Call(task, name, outputs or OutputNames(), allow_missing)
+            return self._predict_batch(unmasked(X), call, rows)
         batches = self.in_batches(
             X, task, name=name, rows=rows, outputs=outputs, allow_missing=allow_missing
         )
@@ -356,7 +364,7 @@ class Candidate(ABC):
         Array
             The predictions of one batch, in the form that `predict` returns.
         """
-        if task == "classification" and self.classes is None:
+        if not self._can_do(task):
             self.check_task(task, name)
         X = unmasked(X)
         n = n_rows(X)
