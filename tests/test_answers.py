@@ -399,6 +399,33 @@ def test_parameters_are_checked_and_cloned() -> None:
             LocalMARegressor(switches(), **wrong).fit(X, Y)
 
 
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("robust", [False, True])
+def test_own_candidates_without_a_prediction_that_they_take(robust: bool, given: bool) -> None:
+    candidates = switches()
+    model = LocalMARegressor(
+        candidates, own=["direct"], random_state=0, robust=robust, missing="renormalize"
+    ).fit(X, Y + 0.5 * X[:, 1])
+    [own] = model.pool_.stacked_names
+    assert_allclose(model.predict(X), model.answer(X).prediction)
+    assert_allclose(model.answer(X, missing="error").prediction, model.predict(X))
+    P = {name: switch(X) for name, switch in candidates.items()}
+    assert_allclose(model.predict(X, P), model.predict(X), rtol=1e-4)
+    if given:
+        answer = model.answer(X, P | {"left": np.full(300, np.nan)})
+    else:
+        candidates["left"].broken = raises
+        answer = model.answer(X)
+    assert np.isfinite(answer.prediction).all()
+    assert (answer.weights[:, 0] == 0).all()
+    weight = answer.weights[:, model.candidate_names_.index(own)]
+    lost = model.predict_weights(X)[:, 0] > 0
+    assert (weight[lost] == 0).all() == robust
+    costs = dict.fromkeys(model.candidate_names_, 1.0)
+    cheap = model.answer(X, P, budget=1.0, costs=costs)
+    assert (cheap.weights[:, -1] == 0).all()  # it needs three others
+
+
 # --- budgets -------------------------------------------------------------------------------------
 
 

@@ -224,6 +224,35 @@ class TestCopies:
         for train, test in blocks.folds(5, y[rows], 0):
             assert not set(rows[train]) & set(rows[test])
 
+    @pytest.mark.parametrize("n", [100, 2_000])
+    @pytest.mark.parametrize("classes", [False, True])
+    def test_copies_up_to_rounding_are_found(self, n, classes):
+        rng = np.random.default_rng(0)
+        rows = rng.permutation(np.repeat(np.arange(n // 2), 2))
+        X = rng.normal(size=(n // 2, 4))
+        y = X[:, :1] + rng.normal(size=(n // 2, 1))
+        y = (y > 0).astype(float) if classes else y
+        X = X[rows] * (1 + 1e-6 * rng.normal(size=(n, 4)))
+        numbers = find_copies(X, X[:, :2, None], y[rows])
+        together = [len(np.unique(numbers[rows == row])) for row in range(n // 2)]
+        assert np.mean(np.array(together) == 1) > 0.99
+        assert len(np.unique(numbers)) > 0.99 * n / 2
+
+    @pytest.mark.parametrize("inputs", [1, 2, 5])
+    @pytest.mark.parametrize("target", ["noisy", "exact", "classes"])
+    def test_dense_rows_are_no_copies(self, inputs, target):
+        rng = np.random.default_rng(0)
+        for n in (300, 5_000):
+            X = rng.normal(size=(n, inputs))
+            y = X[:, :1] + (rng.normal(size=(n, 1)) if target == "noisy" else 0.0)
+            y = (y > 0).astype(float) if target == "classes" else y
+            assert find_copies(X, np.stack([X[:, :1], -X[:, :1]], axis=1), y) is None
+
+    def test_numbers_that_are_not_finite_are_no_copies_of_others(self):
+        X = np.random.default_rng(0).normal(size=(200, 2))
+        X[:20, 0], X[20:40, 1], y = np.nan, np.inf, X[:, :1].copy()
+        assert find_copies(X, X[:, :1, None], y * 1e300) is None
+
     def test_equal_rows_of_discrete_inputs_are_no_copies(self):
         rng = np.random.default_rng(0)
         X = rng.integers(2, size=(400, 4)).astype(float)

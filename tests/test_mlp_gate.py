@@ -326,13 +326,13 @@ class TestTraining:
         )
         np.testing.assert_allclose(other, one, atol=1e-3)
 
-    def test_starts_at_the_global_weights(self):
+    def test_starts_between_the_global_and_equal_weights(self):
         X, P, y = problem()
         weights = np.array([0.7, 0.3, 0.0])
         for bound in (None, 8.0):
             gate = MLPGate(learning_rate=1e-12, n_steps=1, logit_bound=bound)
             gate.fit(Labelled.of(X, P, y, loss=SQUARED), global_weights=weights)
-            expected = np.tile(0.99 * weights + 0.01 / 3, (len(X), 1))
+            expected = np.tile(0.7 * weights + 0.1, (len(X), 1))
             np.testing.assert_allclose(gate.predict_weights(X), expected, atol=1e-5)
 
     def test_bound_on_the_logits_holds(self):

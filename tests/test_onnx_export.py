@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from localma import LocalMAClassifier, LocalMARegressor, as_candidate, export_onnx, load
 from localma.equations import local_average
 from localma.errors import InvalidInputError
-from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate, TorchGate
+from localma.gates import (
+    EqualGate,
+    Gate,
+    GlobalGate,
+    Labelled,
+    MLPGate,
+    ShrunkGate,
+    TorchGate,
+    TreeGate,
+)
 from localma.losses import get_loss
 
 onnx = pytest.importorskip("onnx")
@@ -26,6 +35,8 @@ GATES = {
     "factored": MLPGate((2,), activation="identity", n_steps=40, random_state=0),
     "bounded": MLPGate((6,), logit_bound=1.5, n_steps=40, random_state=0),
     "constant": MLPGate(shrinkage=np.inf),
+    "trees": TreeGate(random_state=0),
+    "no_trees": TreeGate(shrinkage=np.inf),
     "shrunk": ShrunkGate(cv=2, n_restarts=2, random_state=0),
     "unguarded": ShrunkGate(MLPGate((4,), n_steps=60), cv=2, guard=False, random_state=0),
 }

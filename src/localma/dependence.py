@@ -56,6 +56,10 @@ MEAN_STEP = 4
 FEWEST_COPIES = 0.01
 """Share of the rows that must be copies before copies are held out together."""
 
+NEAR = 1e-4
+"""Copies differ by at most this part of a column's spread, as rounding does. Of copies that stand
+apart from other rows, ten times this part finds the same."""
+
 DIFFERENT_TARGETS = 0.1
 """Rows with equal inputs are no copies if their targets differ this often."""
 
@@ -502,8 +506,9 @@ def first_dates(table: Sized) -> Float64 | None:
 def find_copies(X: AnyArray | None, P: Array, y: Array) -> Rows | None:
     """Number rows so that copies have one number; None if there are hardly any.
 
-    Copies agree in inputs, predictions and target. With discrete inputs, rows may be equal by
-    chance. Then rows with equal inputs and predictions often differ in their targets.
+    Copies agree in inputs, predictions and target, up to rounding in samples of at most 50,000
+    rows. With discrete inputs, rows may be equal by chance. Then rows with equal inputs and
+    predictions often differ in their targets.
 
     X : (n, p) or None, P : (n, M, K), y : (n, K) -> (n,).
 
@@ -511,21 +516,75 @@ def find_copies(X: AnyArray | None, P: Array, y: Array) -> Rows | None:
     >>> find_copies(x[:, None], x[:, None, None], x[:, None]).tolist()
     [0, 1, 2, 3, 4, 0]
     """
-    if not _has_many_copies([P, y]):  # so that X need not be read
+    inputs = [P] if X is None else [P, X]
+    copies = _near_copies(inputs, y) if len(y) <= MOST_ROWS else None
+    return _exact_copies(inputs, y) if copies is None else copies
+
+
+def _near_copies(inputs: Sequence[AnyArray], y: Array) -> Rows | None:
+    """Find rows that agree up to rounding, and stand apart from other rows.
+
+    inputs : predictions, and inputs if there are any; they need not be read if predictions differ.
+    """
+    if not _has_many_copies([near_numbers([inputs[0], y], NEAR)]):
         return None
-    arrays = [P] if X is None else [P, X]
-    if not _has_many_copies([*arrays, y]):
+    numbers, wider = (near_numbers([*inputs, y], reach) for reach in (NEAR, 10 * NEAR))
+    stand_apart = _pairs(wider) <= (1.0 + DIFFERENT_TARGETS) * _pairs(numbers)
+    if not (stand_apart and _has_many_copies([numbers])):
         return None
-    numbers = row_numbers([*arrays, y])
-    if _pairs(numbers) < (1.0 - DIFFERENT_TARGETS) * _pairs(row_numbers(arrays)):
+    alike = near_numbers(inputs, NEAR)
+    return None if _differ_in_targets(numbers, alike) else row_numbers([numbers])
+
+
+def _exact_copies(inputs: Sequence[AnyArray], y: Array) -> Rows | None:
+    """Find rows that agree in all digits."""
+    if not (_has_many_copies([inputs[0], y]) and _has_many_copies([*inputs, y])):
         return None
+    numbers = row_numbers([*inputs, y])
+    return None if _differ_in_targets(numbers, row_numbers(inputs)) else numbers
+
+
+def near_numbers(arrays: Sequence[AnyArray], reach: float) -> Rows:
+    """Number rows so that those within reach in all columns have one number: (n, ...) -> (n,).
+
+    The unit is the spread of a column. Rows are compared with their neighbours on a line in an
+    arbitrary direction, column by column.
+
+    >>> near_numbers([np.array([[1.0, 2.0], [2.0, 5.0], [1.001, 2.0], [3.0, 9.0]])], 0.01).tolist()
+    [1, 2, 1, 0]
+    """
+    columns = [column for array in arrays for column in array.reshape(len(array), -1).T]
+    directions = np.random.default_rng(0).normal(size=len(columns))
+    line, steps = np.zeros(len(arrays[0])), np.zeros(len(arrays[0]) - 1)
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite numbers are near to none
+        for direction, column in zip(directions, columns, strict=True):
+            line += direction * _in_spreads(column)
+        order = np.argsort(line, kind="stable")
+        for column in columns:
+            steps = np.maximum(steps, np.abs(np.diff(_in_spreads(column)[order])))
+    numbers = np.empty(len(order), dtype=np.intp)
+    numbers[order] = np.cumsum(np.append(0, ~(steps <= reach)))
     return numbers
+
+
+def _in_spreads(column: AnyArray) -> Float64:
+    """Deviations (n,) from the median, over the size that three of four do not exceed."""
+    values = np.asarray(column, dtype=np.float64)
+    values = values - np.median(values)
+    sizes = np.abs(values)
+    spread = float(np.quantile(sizes, 0.75)) or float(sizes.max()) or 1.0
+    return np.asarray(values / spread)
+
+
+def _differ_in_targets(numbers: Rows, alike: Rows) -> bool:
+    """Whether rows with equal inputs and predictions often have different targets."""
+    return _pairs(numbers) < (1.0 - DIFFERENT_TARGETS) * _pairs(alike)
 
 
 def _has_many_copies(arrays: Sequence[AnyArray]) -> bool:
     """Whether enough rows are copies, and enough rows are different."""
     keys = np.sort(row_keys(arrays))  # np.unique is many times slower for a million keys
-    n, n_distinct = len(keys), 1 + np.count_nonzero(np.diff(keys))
+    n, n_distinct = len(keys), 1 + int(np.count_nonzero(np.diff(keys)))
     return n - n_distinct >= FEWEST_COPIES * n and n_distinct >= DEFAULT_FOLDS
 
 

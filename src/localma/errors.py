@@ -328,6 +328,24 @@ class OutsideSampleWarning(LocalMAWarning):
     """
 
 
+class LeftOutWarning(LocalMAWarning):
+    """A candidate could not be fitted on the sample, so the model is fitted without it.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from localma import CrossFitted, LocalMARegressor
+    >>> from sklearn.neighbors import KNeighborsRegressor
+    >>> X = [[float(x)] for x in range(20)]
+    >>> candidates = {"a": lambda X: X[:, 0], "near": CrossFitted(KNeighborsRegressor(30))}
+    >>> model = LocalMARegressor(candidates, gate="equal")
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
+    ...     names = model.fit(X, [x + x % 3 for [x] in X]).candidate_names_
+    >>> [warning.category.__name__ for warning in caught], names
+    (['LeftOutWarning'], ('a',))
+    """
+
+
 def unknown_name(kind: str, received: object, names: Iterable[str]) -> InvalidInputError:
     """Make the error for a name that is not in a registry, with the most similar name.
 

@@ -32,7 +32,7 @@ from sklearn.utils.validation import (
 )
 
 from localma._types import AnyArray, Array, RandomState, RowMask, Rows
-from localma.candidates import Pool
+from localma.candidates import Pool, Supplied
 from localma.candidates.outputs import (
     Labels,
     Output,
@@ -42,13 +42,19 @@ from localma.candidates.outputs import (
     as_labels,
     check_no_label_missing,
 )
-from localma.candidates.pool import Models, Predictions, check_same_index, with_named_classes
+from localma.candidates.pool import (
+    Models,
+    Predictions,
+    check_same_index,
+    holds_all,
+    with_named_classes,
+)
 from localma.checks.cautions import Caution, warn
 from localma.checks.fit import checked_rows, find_cautions, outside_sample
 from localma.checks.losses import check_sample
 from localma.checks.training_rows import SampleLosses, find_trained_on_sample
 from localma.dependence import Blocks, Dependence, find_blocks
-from localma.equations import local_average
+from localma.equations import local_average, row_losses
 from localma.errors import InvalidInputError, InvalidParameterError, unknown_name
 from localma.evidence import Baseline, LocalityGain
 from localma.folds import (
@@ -60,13 +66,21 @@ from localma.folds import (
     make_folds,
     number_groups,
 )
-from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate
+from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate, TreeGate
 from localma.gates.base import Evidence
 from localma.gates.constant import find_global_weights, standardize_outputs
-from localma.gates.incomplete import equal_weights, fill_missing, known_predictions
-from localma.gates.labelled import Inputs
+from localma.gates.incomplete import (
+    equal_weights,
+    fill_missing,
+    known_predictions,
+    replaced,
+)
+from localma.gates.labelled import Inputs, count_inputs
 from localma.gates.left_out import LeftOut
 from localma.losses import Loss, get_loss
+from localma.own.companions import OWN_MODELS, PREFIX, Wanted, add_own
+from localma.own.models import Sample, scored
+from localma.own.shared_error import SharedError, find_shared_error
 from localma.probes import Probes
 from localma.tables.encoder import GateFeatures, refuse_dates
 from localma.tables.frames import (
@@ -90,6 +104,8 @@ if TYPE_CHECKING:
     from localma.production.health import Health
     from localma.production.options import AnswerOptions, Costs
     from localma.production.route import Route
+Own: TypeAlias = str | Sequence[str] | None
+"""Own models: "auto" for all, or their kinds."""
 
 Features: TypeAlias = "int | str | Sequence[int | str] | BaseEstimator | Callable[[Table], Table]"
 """Inputs of the gate: columns, a transformer, or a function of X."""
@@ -100,6 +116,7 @@ LEAST_WARNED, MOST_WARNED = 20, 256
 GATES: dict[str, Callable[[], Gate]] = {
     "auto": ShrunkGate,
     "local": MLPGate,
+    "trees": TreeGate,
     "global": GlobalGate,
     "equal": EqualGate,
     "paper": MLPGate.paper,
@@ -113,6 +130,7 @@ REMEDIES = {
     "gate": f"Pass one of {', '.join(map(repr, GATES))}, or a Gate object such as "
     "MLPGate(hidden=(32,)).",
     "gate_features": "Pass a list of columns, a transformer or a function of X, or leave it out.",
+    "own": f"Pass 'auto', or a list of {', '.join(map(repr, OWN_MODELS))}, or leave it out.",
     "cv": "Pass a number of folds from 2 on, or a splitter of scikit-learn.",
     "folds": "Pass 'auto', 'shuffled' or 'blocks'.",
     "random_state": "Pass an integer from 0 on, or None.",
@@ -134,6 +152,7 @@ class _Sample:
     sample_weight, groups : (n,) or None; group_numbers : the groups, numbered from 0
     predictions : the candidates' predictions, if the user passed them
     pool : the candidates, None if the user passed only predictions
+    own : the own models to add, if any
     """
 
     X: Table
@@ -145,11 +164,17 @@ class _Sample:
     group_numbers: Rows | None
     predictions: Predictions | None
     pool: Pool | None
+    own: Wanted | None
 
     @property
     def has_own_models(self) -> bool:
-        """Whether some candidate is still to be fitted on the sample."""
+        """Whether some candidate of the user is still to be fitted on the sample."""
         return self.pool is not None and self.pool.has_own_models
+
+    @property
+    def needs_folds(self) -> bool:
+        """Whether some candidate needs folds."""
+        return self.has_own_models or self.own is not None
 
 
 @dataclass(frozen=True)
@@ -173,6 +198,7 @@ class _LocalMA(BaseEstimator):
         "gate_features": [
             str, Integral, list, tuple, np.ndarray, HasMethods("transform"), callable, None,
         ],
+        "own": [StrOptions({"auto"}), list, tuple, None],
         "cv": ["cv_object"],
         "folds": [StrOptions({"auto", "shuffled", "blocks"})],
         "random_state": ["random_state"],
@@ -191,6 +217,7 @@ class _LocalMA(BaseEstimator):
     sample_losses_: SampleLosses | None
     largest_gap_: Array | None
     left_out_: LeftOut | None
+    shared_error_: SharedError | None
     _warned_outside = False
 
     def __init__(
@@ -200,6 +227,7 @@ class _LocalMA(BaseEstimator):
         loss: str | Loss = "squared_error",
         gate: str | Gate = "auto",
         gate_features: Features | None = None,
+        own: Own = None,
         cv: Splits = None,
         folds: str = "auto",
         random_state: RandomState = None,
@@ -210,6 +238,7 @@ class _LocalMA(BaseEstimator):
         self.loss = loss
         self.gate = gate
         self.gate_features = gate_features
+        self.own = own
         self.cv = cv
         self.folds = folds
         self.random_state = random_state
@@ -255,6 +284,8 @@ class _LocalMA(BaseEstimator):
             gate = self._make_gate(random)
             sample = self._validate(gate, X, y, sample_weight, predictions, groups)
             P, weight, split = self._predict_and_split(sample, gate, random)
+            if sample.own is not None:
+                P, weight = self._add_own(sample, sample.own, P, weight, split)
             self.output_names_ = sample.outputs.names
             outputs, targets = self._gate_outputs(P, sample.y)
             baseline = self._make_baseline(targets, sample.y, weight)
@@ -277,6 +308,7 @@ class _LocalMA(BaseEstimator):
                 self.gate_ = gate.fit(data, global_weights=self.global_weights_, folds=split.folds)
             self.left_out_ = self._leave_out(data) if self.robust else None
             self._check_fit(sample, P, data, replace(baseline, loss=data.loss))
+            self.shared_error_ = self._find_shared_error(sample, P, data, split)
             warn(self.cautions_)
         return self
 
@@ -538,6 +570,8 @@ class _LocalMA(BaseEstimator):
         if any(caution.kind == "worse_than_constant" for caution in self.cautions_):
             verdict = NO_CLAIM
         sentences = [*(caution.sentence for caution in self.cautions_), verdict]
+        if self.shared_error_ is not None:
+            sentences.append(str(self.shared_error_))
         if self.dependence_ is not None:
             sentences.append(str(self.dependence_))
         return " ".join(sentences)
@@ -650,6 +684,10 @@ class _LocalMA(BaseEstimator):
         """Targets as numbers before any prediction: (n, K)."""
         return np.asarray(y.reshape(len(y), -1), dtype=np.float64)
 
+    def _score_targets(self, y: AnyArray) -> Array:
+        """Targets of own models: (n, K), or one column for the second of two classes."""
+        return self._plain_targets(y)
+
     def _find_classes(self, y: AnyArray, predictions: Predictions | None) -> Labels | None:
         """Labels of the last axis of predictions, after `pool_` is known; None for regression."""
         return None
@@ -717,15 +755,66 @@ class _LocalMA(BaseEstimator):
                 "There is nothing to combine: candidates is None and no predictions were given. "
                 "Pass candidates={'name': fitted_model, ...}, or fit(X, y, predictions=P)."
             )
+        kinds = self._own_kinds()
+        needed = gate.needs_inputs or bool(kinds)
         self.gate_features_ = GateFeatures(
-            self.gate_features, hidden, raw=gate.raw_inputs, needed=gate.needs_inputs
+            self.gate_features, hidden, raw=gate.raw_inputs, needed=needed
         ).fit(X, labels)
         numbers = None if groups is None else number_groups(groups, n)
         in_parts = gate.reads_in_parts(n, count_groups(numbers, weight))
         inputs = self.gate_features_.transform(X, in_parts=in_parts)
         if self._allows_missing:
             check_finite(inputs)
-        return _Sample(X, inputs, labels, outputs, weight, groups, numbers, predictions, pool)
+        own = None
+        if kinds:
+            transform = self.gate_features_.transform
+            own = Wanted(kinds, self.loss_, self._task, transform, count_inputs(inputs))
+        return _Sample(X, inputs, labels, outputs, weight, groups, numbers, predictions, pool, own)
+
+    def _own_kinds(self) -> list[str]:
+        """Kinds of the own models to add; empty if there are none."""
+        if self.own is None:
+            return []
+        if self.own == "auto":
+            return list(OWN_MODELS)
+        for kind in self.own:
+            if kind not in OWN_MODELS:
+                raise unknown_name("own model", kind, OWN_MODELS)
+        return [kind for kind in OWN_MODELS if kind in self.own]
+
+    def _add_own(
+        self, sample: _Sample, own: Wanted, P: Array, weight: Array | None, split: _Split
+    ) -> tuple[Array, Array | None]:
+        """Add own candidates to the pool; return all predictions, and weights of the rows."""
+        pool, names = self.pool_, self.candidate_names_
+        fixed: Sequence[str] = names
+        if pool is None:
+            classes = getattr(self, "classes_", None)
+            pool = Pool({name: Supplied(name, classes) for name in names}, task=self._task)
+        elif sample.pool is not None:
+            fixed = [name for name in sample.pool.fixed_names if name in names]
+        for name in names:
+            if name.startswith(PREFIX):
+                raise InvalidInputError(
+                    f"Names of candidates may not begin with {PREFIX!r} if own models are added; "
+                    f"received {name!r}. Rename the candidate."
+                )
+        assert split.folds is not None  # own models need them
+        added = add_own(
+            pool,
+            own,
+            sample.X,
+            sample.y,
+            P,
+            fixed=fixed,
+            folds=split.folds,
+            sample_weight=weight,
+            groups=split.groups,
+            outputs=sample.outputs,
+        )
+        if added.pool.stacked_names:
+            self.pool_, self.candidate_names_ = added.pool, added.pool.names
+        return _without_uncovered(added.P, added.covered, weight)
 
     def _predict_and_split(
         self, sample: _Sample, gate: Gate, random: np.random.RandomState
@@ -779,7 +868,7 @@ class _LocalMA(BaseEstimator):
         Whole blocks are held out where rows depend on each other, unless you said how to split.
         """
         self.dependence_ = None
-        if not gate.needs_folds and not sample.has_own_models:
+        if not gate.needs_folds and not sample.needs_folds:
             return _Split(sample.group_numbers)
         cv = gate.get_params(deep=False).get("cv")
         if cv is None:
@@ -791,7 +880,7 @@ class _LocalMA(BaseEstimator):
         if blocks is not None:
             self.dependence_, numbers = blocks.dependence, blocks.numbers
         most = None
-        if not sample.has_own_models:
+        if not sample.needs_folds:
             most = gate.judging_folds(len(sample.y), count_groups(numbers, sample.sample_weight))
         if blocks is not None:
             folds = blocks.folds(cv or DEFAULT_FOLDS, sample.y, random)[:most]
@@ -844,7 +933,7 @@ class _LocalMA(BaseEstimator):
                 outputs=outputs,
                 allow_missing=self._allows_missing,
             )
-            return self._complete(P, y, weight)
+            return self._complete(P, weight, y=y)
         if sample.predictions is not None and sample.has_own_models:
             raise InvalidInputError(
                 "A CrossFitted candidate makes its own predictions of the sample; predictions= "
@@ -864,27 +953,30 @@ class _LocalMA(BaseEstimator):
         classes = self._find_classes(y, sample.predictions)
         if sample.predictions is not None:
             given = self._given(
-                sample.predictions, len(y), classes, outputs, allow_missing=self._allows_missing
+                sample.predictions,
+                len(y),
+                classes,
+                outputs,
+                self.candidate_names_,
+                allow_missing=self._allows_missing,
             )
-            return self._complete(given, y, weight)
+            return self._complete(given, weight, y=y)
         P = self.pool_.predict(
             sample.X,
             given={**(fixed or {}), **out_of_fold},
             outputs=outputs,
             allow_missing=self._allows_missing,
         )
-        if not covered.all():
-            # Such rows stay, so that folds remain valid, and get a finite prediction.
-            P[~covered] = P[covered].mean(axis=0)
-            weight = covered * (1.0 if weight is None else weight)
-        return self._complete(P, y, weight)
+        return self._complete(*_without_uncovered(P, covered, weight), y=y)
 
     @property
     def _allows_missing(self) -> bool:
         """Whether predictions of the sample may be missing."""
         return self.missing != "error"
 
-    def _complete(self, P: Array, y: AnyArray, weight: Array | None) -> tuple[Array, Array | None]:
+    def _complete(
+        self, P: Array, weight: Array | None, *, y: AnyArray
+    ) -> tuple[Array, Array | None]:
         """Fill missing predictions of the sample; a row without any has no weight."""
         if not self._allows_missing or not np.isnan(P).any():
             return P, weight
@@ -924,7 +1016,7 @@ class _LocalMA(BaseEstimator):
         pool = None if sample.predictions is not None else sample.pool
         if pool is not None and self.gate_.learns and is_table(sample.X):
             trained = find_trained_on_sample(
-                pool,
+                pool.keep(self.candidate_names_),
                 sample.X,
                 P,
                 data,
@@ -946,6 +1038,33 @@ class _LocalMA(BaseEstimator):
         """Largest difference of two candidates in a row of the sample: (K,)."""
         low, high = data.P.min(axis=1), data.P.max(axis=1)
         return np.asarray((high - low).max(axis=0), dtype=np.float64)
+
+    def _find_shared_error(
+        self, sample: _Sample, P: Array, data: Labelled, split: _Split
+    ) -> SharedError | None:
+        """Look for an error that own models would remove, if there are none yet."""
+        losses = getattr(self.gate_, "held_out_losses_", None)
+        if sample.own is not None or losses is None or split.folds is None or self.cautions_:
+            return None
+        targets = self._score_targets(sample.y)
+        predictions = P.reshape(*P.shape[:2], -1)
+        rows = Sample(
+            np.empty((len(P), 0)),
+            predictions if self._task == "regression" else scored(predictions),
+            targets,
+            data.sample_weight,
+            split.groups,
+        )
+
+        def losses_of(means: Array, index: Rows) -> Array:
+            if self._task == "classification" and means.shape[1] == 1:
+                means = np.hstack([1.0 - means, means])
+            outputs, y = self._gate_outputs(means[:, np.newaxis], sample.y[index])
+            return row_losses(self.loss_, y, outputs[:, 0])
+
+        classes = getattr(self, "classes_", None)
+        folds, find = split.folds, find_shared_error
+        return find(self.loss_, rows, folds, losses, labels=classes, losses_of=losses_of)
 
     # Steps of a prediction.
 
@@ -990,11 +1109,11 @@ class _LocalMA(BaseEstimator):
 
     def _pool(self) -> Pool:
         """The candidates, or an error if there are none to run."""
-        if self.pool_ is None:
+        if self.pool_ is None or self.pool_.supplied_names:
             raise InvalidInputError(
                 "This model has no candidates to run: it was fitted with predictions=, or loaded "
                 "with candidates={}. Pass predictions= of "
-                f"{', '.join(map(repr, self.candidate_names_))}, or load it with its candidates."
+                f"{', '.join(map(repr, self._names_to_supply()))}, or load it with its candidates."
             )
         return self.pool_
 
@@ -1004,6 +1123,7 @@ class _LocalMA(BaseEstimator):
         n: int,
         classes: Labels | None,
         outputs: OutputNames,
+        names: Sequence[str],
         allow_missing: bool = False,
     ) -> Array:
         """Predictions that a user passed, checked against the candidates: (n, M) or (n, M, K)."""
@@ -1011,7 +1131,7 @@ class _LocalMA(BaseEstimator):
             predictions,
             n_rows=n,
             task=self._task,
-            names=self.candidate_names_,
+            names=names,
             classes=classes,
             outputs=outputs,
             allow_missing=allow_missing,
@@ -1026,7 +1146,25 @@ class _LocalMA(BaseEstimator):
             return self._run_candidates(X)
         check_same_index(predictions, X)
         classes = getattr(self, "classes_", None)
-        return self._given(predictions, n_rows(X), classes, self._outputs(), allow_missing)
+        names: Sequence[str] = self.candidate_names_
+        if self.pool_ is not None and not holds_all(predictions, self.pool_.stacked_names, names):
+            names = self._names_to_supply()
+        P = self._given(predictions, n_rows(X), classes, self._outputs(), names, allow_missing)
+        if self.pool_ is None or len(names) == len(self.candidate_names_):
+            return P
+        positions = [self.candidate_names_.index(name) for name in names]
+        known = known_predictions(P)
+        complete = replaced(P, known, self.global_weights_[positions])
+        given = {name: complete[:, m] for m, name in enumerate(names)}
+        values = self.pool_.predict(X, given=given, outputs=self._outputs())
+        values[~known.any(axis=1)] = np.nan
+        values[:, positions] = P
+        return values
+
+    def _names_to_supply(self) -> Sequence[str]:
+        """Names of the candidates whose predictions a user passes: all that take no others'."""
+        stacked = [] if self.pool_ is None else self.pool_.stacked_names
+        return tuple(name for name in self.candidate_names_ if name not in stacked)
 
     def _outputs(self) -> OutputNames:
         """The order of several outputs at the fit."""
@@ -1085,6 +1223,11 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         network and optimiser), or a Gate object.
     gate_features : list of columns, transformer or function of X, optional
         The inputs of the gate. By default all columns that do not hold predictions.
+    own : {"auto"} or list of str, optional
+        Own models to add, as cross-fitted candidates that correct what all candidates get wrong:
+        "recalibrated" (an affine function of the predictions), "residual" (boosted trees on the
+        inputs and the predictions) and "direct" (boosted trees on the inputs). "auto" adds all
+        three. They are named "own: recalibrated" and so on.
     cv : int or splitter, optional
         Folds for `CrossFitted` candidates and for gates that choose by cross-fitting: their number,
         or a splitter of scikit-learn, which is used as it is. None means five folds. Above 2,300
@@ -1134,6 +1277,8 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         The weights without each candidate, with `robust`.
     largest_gap_ : array of shape (K,)
         The largest difference of two candidates in a row of the sample; for classes one.
+    shared_error_ : SharedError or None
+        The error that all candidates share, if it is clear that `own` would remove one.
     n_features_in_ : int
         Number of columns of X, if X is a table.
     feature_names_in_ : array of str
@@ -1260,6 +1405,8 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         The source of the weights, as in `LocalMARegressor`.
     gate_features : list of columns, transformer or function of X, optional
         The inputs of the gate. By default all columns that do not hold predictions.
+    own : {"auto"} or list of str, optional
+        Own models to add, as in `LocalMARegressor`.
     cv : int or splitter, optional
         Folds, as in `LocalMARegressor`. An integer means folds that are stratified by class.
     folds : {"auto", "shuffled", "blocks"}, default="auto"
@@ -1305,6 +1452,7 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         loss: str | Loss = "cross_entropy",
         gate: str | Gate = "auto",
         gate_features: Features | None = None,
+        own: Own = None,
         cv: Splits = None,
         folds: str = "auto",
         random_state: RandomState = None,
@@ -1316,6 +1464,7 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
             loss=loss,
             gate=gate,
             gate_features=gate_features,
+            own=own,
             cv=cv,
             folds=folds,
             random_state=random_state,
@@ -1474,6 +1623,9 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
     def _plain_targets(self, y: AnyArray) -> Array:
         return np.eye(len(labels := np.unique(y)))[np.searchsorted(labels, y)]
 
+    def _score_targets(self, y: AnyArray) -> Array:
+        return scored((y[:, np.newaxis] == self.classes_).astype(np.float64))
+
     def _make_baseline(self, targets: Array, y: AnyArray, sample_weight: Array | None) -> Baseline:
         labels = np.searchsorted(self.classes_, y).astype(np.intp)
         baseline = super()._make_baseline(targets, y, sample_weight)
@@ -1512,6 +1664,17 @@ def _restored_on_error(model: BaseEstimator) -> Iterator[None]:
         vars(model).clear()
         vars(model).update(before)
         raise
+
+
+def _without_uncovered(
+    P: Array, covered: RowMask, weight: Array | None
+) -> tuple[Array, Array | None]:
+    """Take the weight from rows that no fold holds out: (n, ...), (n,) -> (n, ...), (n,)."""
+    if covered.all():
+        return P, weight
+    # Such rows stay, so that folds remain valid, and get a finite prediction.
+    P[~covered] = P[covered].mean(axis=0)
+    return P, covered * (1.0 if weight is None else weight)
 
 
 def _average_weights(gate: Gate, data: Labelled) -> Array:

@@ -24,11 +24,13 @@ from localma.candidates import (
     CrossFitted,
     Pool,
     Recipe,
+    Stacked,
+    Supplied,
     as_candidate,
     from_recipe,
     recipe_beside,
 )
-from localma.candidates.outputs import as_labels, check_names, check_saved_labels
+from localma.candidates.outputs import OutputNames, as_labels, check_names, check_saved_labels
 from localma.checks.cautions import WARNINGS, Caution
 from localma.checks.training_rows import SampleLosses
 from localma.dependence import Dependence
@@ -36,10 +38,12 @@ from localma.dependence import Kind as DependenceKind
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
 from localma.estimators import Features, LocalMAClassifier, LocalMARegressor
 from localma.gates import Gate
-from localma.gates.base import arrays_below, is_number, simplex_weights
+from localma.gates.base import arrays_below, is_number, numbered_arrays, simplex_weights
 from localma.gates.left_out import LeftOut
 from localma.gates.recipes import Restoring, describe_gate, restore_gate
 from localma.losses import Loss, get_loss, is_registered
+from localma.own.companions import OWN_MODELS, restore_own, saved_own
+from localma.own.shared_error import SharedError
 from localma.probes import Recorded, check_candidates
 from localma.production.options import Missing
 from localma.storage.array_file import ArrayFile, Arrays, Json, read, shown, to_bytes
@@ -73,6 +77,10 @@ FIELDS: Types = {
     "notes": (dict,),
 }
 """Fields of the description and their types in JSON."""
+OPTIONAL_FIELDS: Types = {"own": (list,)}
+"""Fields of the description that only some models have."""
+OWN_FIELDS: Types = {"name": (str,), "kind": (str,), "candidates": (list,)}
+"""Fields of an own model: its name, its kind, and the candidates whose predictions it takes."""
 EVIDENCE_FIELDS: Types = {
     "cautions": (list,),
     "dependence": (dict, type(None)),
@@ -80,6 +88,14 @@ EVIDENCE_FIELDS: Types = {
     "sample_losses": (dict, type(None)),
 }
 """Fields of the evidence: results of the fit other than the weights."""
+OPTIONAL_EVIDENCE: Types = {"shared_error": (dict,)}
+"""Fields of the evidence that only some models have."""
+SHARED_ERROR_FIELDS: Types = {
+    "gain": (float, int),
+    "standard_error": (float, int),
+    "risk": (float, int),
+}
+"""Fields of the error that the candidates share."""
 DEPENDENCE_FIELDS: Types = {
     "kind": (str,),
     "correlation": (float, int),
@@ -97,7 +113,7 @@ PRODUCTION_FIELDS: Types = {
 }
 """What answers in production need: how to treat missing predictions, and how candidates differ."""
 
-OWNERS = ("gate.", "probes.", "left_out.")
+OWNERS = ("gate.", "probes.", "left_out.", "own.")
 """Beginnings of the names of arrays."""
 
 LONGEST_MESSAGE = 1_000
@@ -147,6 +163,13 @@ def save(
         recorded = Recorded.of(model.probes_, model.pool_)
         description["probes"] = recorded.recipe()
         arrays |= {f"probes.{name}": array for name, array in recorded.arrays().items()}
+    own = saved_own(model.pool_)
+    for k, saved in enumerate(own):
+        arrays |= {f"own.{k}.{name}": array for name, array in saved.arrays.items()}
+    if own:
+        description["own"] = [
+            {field: getattr(saved, field) for field in OWN_FIELDS} for saved in own
+        ]
     write_whole(Path(path), to_bytes(description, arrays))
 
 
@@ -216,8 +239,10 @@ def load(
         model.loss_ = model.loss = _restore_loss(description["loss"], loss)
         features = _restore_features(description["gate_features"], gate_features, trust)
         model.gate_features_, model.gate_features = features, features.spec
-        features.raw, features.needed = model.gate_.raw_inputs, model.gate_.needs_inputs
-        _restore_pool(model, description, candidates, how)
+        needs_inputs = model.gate_.needs_inputs or "own" in description
+        features.raw, features.needed = model.gate_.raw_inputs, needs_inputs
+        own = _restore_own(model, description, arrays_below(file.arrays, "own."))
+        _restore_pool(model, description, candidates, own, how)
         model.probes_ = None
         if description["probes"] is not None:
             arrays = arrays_below(file.arrays, "probes.")
@@ -280,7 +305,7 @@ def _describe(model: Model, folder: Path, notes: dict[str, str]) -> Json:
         "gate": describe_gate(model.gate_, folder),
         "gate_features": model.gate_features_.recipe(),
         "candidates": _describe_candidates(model, folder),
-        "without_candidates": model.pool_ is None,
+        "without_candidates": model.pool_ is None or bool(model.pool_.supplied_names),
         "n_features_in": getattr(model, "n_features_in_", None),
         "n_outputs": getattr(model, "n_outputs_", None),
         "output_names": model.output_names_,
@@ -307,6 +332,8 @@ def _describe_evidence(model: Model) -> Json:
     if losses is not None:
         mean, error = _finite_or_null(losses.mean), _finite_or_null(losses.standard_error)
         evidence["sample_losses"] = {"n": losses.n, "mean": mean, "standard_error": error}
+    if model.shared_error_ is not None:
+        evidence["shared_error"] = asdict(model.shared_error_)
     return evidence
 
 
@@ -346,7 +373,11 @@ def _describe_candidates(model: Model, folder: Path) -> list[Json]:
 # Reading.
 
 
-def _check_fields(received: object, fields: Types, owner: str) -> None:
+def _check_fields(
+    received: object, fields: Types, owner: str, optional: Types | None = None
+) -> None:
+    if isinstance(received, dict) and optional is not None:
+        fields = fields | {name: kinds for name, kinds in optional.items() if name in received}
     if not isinstance(received, dict) or set(received) != set(fields):
         names = sorted(received) if isinstance(received, dict) else received
         raise FileFormatError(
@@ -364,7 +395,7 @@ def _check_fields(received: object, fields: Types, owner: str) -> None:
 def _check_description(description: Json) -> None:
     """Refuse a description with wrong fields; files from before answers in production lack one."""
     description.setdefault("production", None)
-    _check_fields(description, FIELDS, "description")
+    _check_fields(description, FIELDS, "description", OPTIONAL_FIELDS)
 
 
 def _check_arrays(arrays: Arrays) -> None:
@@ -404,12 +435,13 @@ def _restore(file: ArrayFile, how: Restoring) -> Model:
     _restore_inputs(model, description)
     _restore_outputs(model, description)
     evidence = description["evidence"]
-    _check_fields(evidence, EVIDENCE_FIELDS, "evidence")
+    _check_fields(evidence, EVIDENCE_FIELDS, "evidence", OPTIONAL_EVIDENCE)
     model.cautions_ = tuple(map(_restore_caution, evidence["cautions"]))
     model.dependence_ = _restore_dependence(evidence["dependence"])
     model.constant_prediction_ = _restore_constant(model, evidence["constant_prediction"])
     model.sample_losses_ = _restore_losses(evidence["sample_losses"], model.gate_.n_candidates)
     _restore_production(model, description["production"], arrays_below(arrays, "left_out."))
+    model.shared_error_ = _restore_shared_error(evidence.get("shared_error"))
     notes = description["notes"]
     if not all(isinstance(text, str) for text in notes.values()):
         raise FileFormatError(f"Notes must be texts; the file has {shown(notes)}.")
@@ -530,6 +562,15 @@ def _restore_losses(saved: Json | None, M: int) -> SampleLosses | None:
     return SampleLosses(mean, error, float(saved["n"]))
 
 
+def _restore_shared_error(saved: Json | None) -> SharedError | None:
+    if saved is None:
+        return None
+    _check_fields(saved, SHARED_ERROR_FIELDS, "shared error")
+    if not all(is_number(number) for number in saved.values()):
+        raise FileFormatError(f"A shared error has finite numbers; received {shown(saved)}.")
+    return SharedError(**saved)
+
+
 def _restore_loss(saved: Json, loss: Loss | None) -> Loss:
     fields: Types = {"name": (str,), "parameters": (dict,), "own": (bool,)}
     if isinstance(saved, dict) and "output_weight" in saved:
@@ -582,7 +623,40 @@ def _restore_features(recipe: Json, attached: Features | None, trust: bool) -> G
 # Candidates.
 
 
-def _restore_pool(model: Model, description: Json, attached: Models | None, how: Restoring) -> None:
+def _restore_own(model: Model, description: Json, arrays: Arrays) -> dict[str, Candidate]:
+    """Own models by name. They need the inputs of the gate, and no trust."""
+    entries, states = description.get("own", []), numbered_arrays(arrays, "")
+    if len(entries) != len(states):
+        raise FileFormatError(
+            f"The file describes {len(entries)} own models and has the arrays of {len(states)}."
+        )
+    classes = getattr(model, "classes_", None)
+    n_outputs = model.n_outputs_ if classes is None else len(classes)
+    restored: dict[str, Candidate] = {}
+    for entry, state in zip(entries, states, strict=True):
+        _check_fields(entry, OWN_FIELDS, "own model")
+        if entry["kind"] not in OWN_MODELS:
+            raise FileFormatError(f"Unknown own model {shown(entry['kind'])}.")
+        restored[entry["name"]] = restore_own(
+            entry["kind"],
+            state,
+            _saved_names(entry["candidates"]),
+            loss=model.loss_,
+            inputs=model.gate_features_.transform,
+            classes=classes,
+            n_outputs=n_outputs,
+            outputs=OutputNames(model.output_names_, "the fit"),
+        )
+    return restored
+
+
+def _restore_pool(
+    model: Model,
+    description: Json,
+    attached: Models | None,
+    own: dict[str, Candidate],
+    how: Restoring,
+) -> None:
     entries = description["candidates"]
     for entry in entries:
         _check_fields(entry, {"name": (str,), "recipe": (dict, type(None))}, "candidate")
@@ -593,18 +667,29 @@ def _restore_pool(model: Model, description: Json, attached: Models | None, how:
             f"its gate weighs {model.gate_.n_candidates}."
         )
     model.candidate_names_, model.pool_ = names, None
-    unknown = sorted(set(attached or ()) - set(names))
+    entries = [entry for entry in entries if entry["name"] not in own]
+    to_pass = [entry["name"] for entry in entries]
+    used = {n for c in own.values() if isinstance(c, Stacked) for n in c.columns.candidates}
+    if set(names) != {*to_pass, *own} or not used <= set(to_pass):
+        raise FileFormatError("The own models of this file belong to other candidates.")
+    unknown = sorted(set(attached or ()) - set(to_pass))
     if unknown:
         raise InvalidInputError(
-            f"candidates has {unknown}, which this model does not know; it knows "
-            f"{shown(list(names))}."
+            f"candidates has {unknown}, which this model does not know; it knows {shown(to_pass)}."
         )
+    candidates: dict[str, Candidate] = {}
     if not attached and (attached is not None or description["without_candidates"]):
-        return
-    attached = attached or {}
-    _check_all_come_back([e for e in entries if e["name"] not in attached], how.trust)
-    model.candidates = {e["name"]: _restore_candidate(e, attached, how.folder) for e in entries}
-    model.pool_ = Pool(model.candidates, task=model._task)
+        if not own:
+            return
+        labels = getattr(model, "classes_", None)
+        candidates = {name: Supplied(name, labels) for name in to_pass}
+    else:
+        attached = attached or {}
+        _check_all_come_back([e for e in entries if e["name"] not in attached], how.trust)
+        candidates = {e["name"]: _restore_candidate(e, attached, how.folder) for e in entries}
+        model.candidates = candidates
+    model.own = [entry["kind"] for entry in description.get("own", [])] or None
+    model.pool_ = Pool({name: (candidates | own)[name] for name in names}, task=model._task)
     if isinstance(model, LocalMAClassifier):
         _check_classes(model.classes_, model.pool_)
 

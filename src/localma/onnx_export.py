@@ -85,6 +85,7 @@ def export_onnx(
     metadata: dict[str, str | list[str]] = {"producer": "localma"}
     if not isinstance(model_or_gate, Gate):
         gate = model_or_gate.gate_
+        _refuse_stacked(model_or_gate)
         metadata["candidates"] = list(model_or_gate.candidate_names_)
     is_classifier = isinstance(model_or_gate, LocalMAClassifier)
     if is_classifier:
@@ -97,6 +98,17 @@ def export_onnx(
         _combine(graph, is_classifier)
         axes = ["K"] * several_outputs
     write_whole(Path(path), graph.to_bytes(_input_shape(gate), axes, metadata))
+
+
+def _refuse_stacked(model: LocalMARegressor | LocalMAClassifier) -> None:
+    """Refuse a model whose average needs models that the graph does not contain."""
+    names = [] if model.pool_ is None else model.pool_.stacked_names
+    if names:
+        raise InvalidInputError(
+            f"The graph contains the gate and no models, and {names[0]!r} is a model that is "
+            "computed from the other candidates. Fit without own=, or export model.gate_ and "
+            "compute its predictions in Python."
+        )
 
 
 class Graph:

@@ -15,7 +15,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
 from localma import Column, CrossFitted, LocalMAClassifier, LocalMARegressor, as_candidate
-from localma.gates import ImageGate, MLPGate, ShrunkGate, TextGate, TorchGate
+from localma.gates import ImageGate, MLPGate, ShrunkGate, TextGate, TorchGate, TreeGate
 from localma.tables.encoder import TableEncoder
 from tests.tiny_models import as_images, as_texts, write_encoder
 
@@ -64,6 +64,10 @@ def local() -> Artefact:
 
 def deep() -> Artefact:
     return of_gate(MLPGate((3, 2), n_steps=10, n_restarts=2, random_state=0))
+
+
+def trees() -> Artefact:
+    return of_gate(TreeGate(shrinkage=0.3, n_leaves=3, random_state=0))
 
 
 def auto() -> Artefact:
@@ -178,6 +182,7 @@ LIGHT: dict[str, Callable[[], Artefact]] = {
     "global": global_,
     "local": local,
     "deep": deep,
+    "trees": trees,
     "auto": auto,
     "shrunk base": shrunk_base,
     "outputs": outputs,

@@ -88,6 +88,7 @@ def gates(text: str) -> Iterator[dict[str, Any]]:
             ("TorchGate", {"module": value, "checkpoint": value, "device": value}),
             ("MLPGate", {"hidden": value}),
             ("ShrunkGate", {"cv": value}),
+            ("TreeGate", {"n_leaves": value}),
         ]
         for kind, parameters in places:
             gate = {"kind": kind, "known": True, "parameters": parameters}

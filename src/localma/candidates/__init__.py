@@ -16,6 +16,8 @@ from localma.candidates.function import FunctionCandidate
 from localma.candidates.http import HttpCandidate
 from localma.candidates.outputs import fit_temperature
 from localma.candidates.pool import Pool, as_candidate
+from localma.candidates.stacked import Stacked
+from localma.candidates.supplied import Supplied
 from localma.storage.cache import CacheEntry, cache_info, clean_cache
 
 __all__ = [
@@ -31,6 +33,8 @@ __all__ = [
     "Pool",
     "Recipe",
     "SkopsCandidate",
+    "Stacked",
+    "Supplied",
     "TimmCandidate",
     "TorchCandidate",
     "TransformersCandidate",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ from localma._types import AnyArray, Array, Integers, RandomState, RowMask
 from localma.candidates.base import Candidate, Inputs
 from localma.candidates.estimator import EstimatorCandidate, has_sklearn_tags, refuse_classifier
 from localma.candidates.outputs import Output, OutputNames, Table, Task, align
+from localma.candidates.stacked import PredictionColumns, Stacked
 from localma.errors import CandidateError, InvalidInputError
 from localma.folds import make_folds
 from localma.tables.frames import n_rows, take_rows
@@ -47,9 +49,17 @@ class CrossFitted(Candidate):
     cost : float, default=1.0
         What a row costs, such as the price of a call. Only budgets use it: `budget=` in `predict`
         and `answer`, and `frontier`. It does not change the weights of a fit.
+    predictions : bool, default=False
+        Whether the predictions of the other candidates are further inputs, on the right. There is
+        one column per candidate, and one per class or output if there are several. In a data frame
+        they are named "candidate", "candidate: class" or "candidate: output". Predictions of other
+        `CrossFitted` candidates are not among them.
 
     Notes
     -----
+    If the estimator fails on some fold, the model is fitted without this candidate, and a
+    `LeftOutWarning` says so.
+
     The estimator gets the sample weights if its `fit` has a parameter `sample_weight`. In a
     pipeline, the last step must have it; with scikit-learn's metadata routing, some step must
     request it. Other estimators are fitted without weights, and only the gate uses them.
@@ -70,12 +80,19 @@ class CrossFitted(Candidate):
     kind = "crossfitted"
 
     def __init__(
-        self, estimator: BaseEstimator, cv: Folds = None, inputs: Inputs = None, cost: float = 1.0
+        self,
+        estimator: BaseEstimator,
+        cv: Folds = None,
+        inputs: Inputs = None,
+        cost: float = 1.0,
+        *,
+        predictions: bool = False,
     ) -> None:
         super().__init__(inputs=inputs, cost=cost)
         _check_can_be_fitted(estimator)
         self.estimator = estimator
         self.cv = cv
+        self.predictions = predictions
 
     def _answer(self, X: Table, task: Task) -> NoReturn:
         raise InvalidInputError("a CrossFitted predicts only after it was fitted on the sample.")
@@ -86,7 +103,7 @@ class CrossFitted(Candidate):
         return type(self.estimator).__name__.lower()
 
     def _model_identity(self) -> Hashable:
-        return id(self.estimator)
+        return id(self.estimator), self.predictions
 
     def check_task(self, task: Task, name: str) -> None:
         """Raise an error for a regression with a classifier, or a classification without one.
@@ -118,7 +135,8 @@ class CrossFitted(Candidate):
         random_state: RandomState = None,
         name: str | None = None,
         outputs: OutputNames | None = None,
-    ) -> tuple[EstimatorCandidate, Array, RowMask]:
+        others: Others | None = None,
+    ) -> tuple[EstimatorCandidate | Stacked, Array, RowMask]:
         """Fit on all rows, and predict each row with a fit that did not include it.
 
         Parameters
@@ -141,11 +159,13 @@ class CrossFitted(Candidate):
             Name of the candidate in error messages. By default its label.
         outputs : OutputNames, optional
             The order of several outputs, as in `predict`.
+        others : Others, optional
+            The predictions that are further inputs, if `predictions` is True.
 
         Returns
         -------
-        candidate : EstimatorCandidate
-            Fitted on all rows.
+        candidate : EstimatorCandidate or Stacked
+            Fitted on all rows; Stacked if it takes predictions.
         predictions : array of shape (n,) or (n, K)
             Out of fold; NaN in rows that no fold tests. In classification the columns are in the
             order of `candidate.classes`.
@@ -159,18 +179,20 @@ class CrossFitted(Candidate):
         y = np.asarray(y)
         weights = None if sample_weight is None else np.asarray(sample_weight)
         inputs = self.select(X)
+        if others is not None:
+            inputs = others.columns.append(inputs, others.P)
         estimator = _seeded(self.estimator, random_state)
         folds = make_folds(
             cv, y, groups, classification=task == "classification", random_state=random_state
         )
         if not folds:
             raise InvalidInputError(f"cv must give at least one fold; {cv!r} gave none.")
-        model = _fitted(estimator, inputs, y, weights, name, "all rows")
-        candidate = EstimatorCandidate(model, inputs=self.inputs, cost=self.cost)
+        sample = _Sample(inputs, y, weights, None if groups is None else np.asarray(groups))
+        model = _fitted(estimator, sample, name, "all rows")
+        candidate = self._candidate(model, others)
         tested = []
         for fold, (train, test) in enumerate(folds):
-            X_train, w_train = take_rows(inputs, train), None if weights is None else weights[train]
-            model = _fitted(clone(estimator), X_train, y[train], w_train, name, f"fold {fold}")
+            model = _fitted(clone(estimator), sample.take(train), name, f"fold {fold}")
             predictor = EstimatorCandidate(model)
             values = predictor.predict(take_rows(inputs, test), task, name=name, outputs=outputs)
             if predictor.classes is not None and candidate.classes is not None:
@@ -179,25 +201,62 @@ class CrossFitted(Candidate):
             tested.append((test, values))
         return candidate, *_mean_over_folds(tested, n_rows(inputs))
 
+    def _candidate(
+        self, model: BaseEstimator, others: Others | None
+    ) -> EstimatorCandidate | Stacked:
+        """Make the candidate that predicts new rows from the model fitted on all rows."""
+        if others is None:
+            return EstimatorCandidate(model, inputs=self.inputs, cost=self.cost)
+        inner = EstimatorCandidate(model)
+        return Stacked(inner, others.columns, inputs=self.inputs, cost=self.cost)
 
-def _fitted(
-    estimator: BaseEstimator,
-    X: Table,
-    y: AnyArray,
-    sample_weight: AnyArray | None,
-    name: str,
-    where: str,
-) -> BaseEstimator:
-    weights = {}
+
+@dataclass(frozen=True)
+class Others:
+    """Predictions of other candidates for the sample.
+
+    Parameters
+    ----------
+    columns : PredictionColumns
+        Their names.
+    P : array of shape (n, M) or (n, M, K)
+        The predictions.
+    """
+
+    columns: PredictionColumns
+    P: Array
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """What an estimator is fitted on: n rows; weights and groups (n,), if there are any."""
+
+    X: Table
+    y: AnyArray
+    weights: AnyArray | None
+    groups: AnyArray | None
+
+    def take(self, rows: Integers) -> _Sample:
+        """Select rows."""
+        weights, groups = (
+            None if values is None else values[rows] for values in (self.weights, self.groups)
+        )
+        return _Sample(take_rows(self.X, rows), self.y[rows], weights, groups)
+
+
+def _fitted(estimator: BaseEstimator, sample: _Sample, name: str, where: str) -> BaseEstimator:
+    further = {}
     argument = weight_argument(estimator)
-    if sample_weight is not None and argument is not None:
-        weights[argument] = sample_weight
+    if sample.weights is not None and argument is not None:
+        further[argument] = sample.weights
+    if sample.groups is not None and has_fit_parameter(estimator, "groups"):
+        further["groups"] = sample.groups
     try:
-        return estimator.fit(X, y, **weights)
+        return estimator.fit(sample.X, sample.y, **further)
     except Exception as error:
         raise CandidateError(
             f"Candidate {name!r} raised {type(error).__name__} when fitted on {where} "
-            f"({n_rows(X)} rows): {error}. A CrossFitted estimator must fit on every "
+            f"({n_rows(sample.X)} rows): {error}. A CrossFitted estimator must fit on every "
             "training fold: correct it, or give it other folds with cv=.",
             candidate=name,
         ) from error

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias
@@ -13,7 +14,7 @@ import numpy as np
 
 from localma._types import AnyArray, Array, Integers, RandomState, RowMask
 from localma.candidates.base import KINDS, BatchSize, Candidate, Inputs, TableFunction
-from localma.candidates.crossfitted import CrossFitted, Folds
+from localma.candidates.crossfitted import CrossFitted, Folds, Others
 from localma.candidates.estimator import EstimatorCandidate, FittedModel
 from localma.candidates.function import FunctionCandidate
 from localma.candidates.outputs import (
@@ -42,7 +43,9 @@ from localma.candidates.outputs import (
     unknown_classes,
     warn_unknown_classes,
 )
-from localma.errors import InvalidInputError, unknown_name
+from localma.candidates.stacked import PredictionColumns, Stacked
+from localma.candidates.supplied import Supplied
+from localma.errors import CandidateError, InvalidInputError, LeftOutWarning, unknown_name
 from localma.folds import make_folds
 from localma.imports import import_object
 from localma.tables.frames import (
@@ -273,7 +276,26 @@ class Pool:
     @property
     def takes(self) -> RowMask:
         """Whether candidate j takes the predictions of candidate m: (M, M)."""
-        return np.zeros((len(self.names), len(self.names)), dtype=bool)
+        takes = np.zeros((len(self.names), len(self.names)), dtype=bool)
+        for j, candidate in enumerate(self.candidates):
+            if isinstance(candidate, Stacked):
+                takes[j, self._positions(candidate)] = True
+        return takes
+
+    @property
+    def fixed_names(self) -> list[str]:
+        """Names of the candidates that need neither a fit nor the predictions of others."""
+        return [name for name, c in self._items() if not isinstance(c, CrossFitted | Stacked)]
+
+    @property
+    def stacked_names(self) -> list[str]:
+        """Names of the candidates that take the predictions of others."""
+        return [name for name, candidate in self._items() if isinstance(candidate, Stacked)]
+
+    @property
+    def supplied_names(self) -> list[str]:
+        """Names of the candidates of which only predictions are passed."""
+        return [name for name, candidate in self._items() if isinstance(candidate, Supplied)]
 
     def expand(self, X: Table) -> Pool:
         """Replace each glob by the columns of X that it matches.
@@ -290,6 +312,24 @@ class Pool:
         """
         pairs = [pair for name, c in self._items() for pair in c.expand(name, X)]
         if pairs == list(self._items()):
+            return self
+        return Pool(pairs, task=self.task)
+
+    def keep(self, names: Collection[str]) -> Pool:
+        """Leave out the candidates that are not among some names.
+
+        Parameters
+        ----------
+        names : collection of str
+            Names to keep; others may be among them.
+
+        Returns
+        -------
+        Pool
+            The pool itself, if all its candidates are kept.
+        """
+        pairs = [(name, candidate) for name, candidate in self._items() if name in names]
+        if len(pairs) == len(self.names):
             return self
         return Pool(pairs, task=self.task)
 
@@ -321,8 +361,11 @@ class Pool:
         groups: Output | None = None,
         random_state: RandomState = None,
         outputs: OutputNames | None = None,
+        given: Mapping[str, Array] | None = None,
     ) -> tuple[Pool, dict[str, Array], RowMask]:
         """Fit the CrossFitted candidates, out of fold and on all rows; others stay unchanged.
+
+        One that fails is left out with a warning, unless no candidate remains.
 
         Parameters
         ----------
@@ -340,6 +383,8 @@ class Pool:
             Seed of the estimators whose random_state is None.
         outputs : OutputNames, optional
             The order of several outputs, as in `predict`.
+        given : dict, optional
+            Predictions of the other candidates by name, as far as they are known.
 
         Returns
         -------
@@ -348,7 +393,7 @@ class Pool:
         out_of_fold : dict
             From the name of each CrossFitted to its out-of-fold predictions, (n,) or (n, K),
             aligned to `pool.classes` and NaN in rows not covered; pass them to `pool.predict(X,
-            given=out_of_fold)`.
+            given=out_of_fold)`. If some CrossFitted takes predictions, those of all candidates.
         covered : bool array of shape (n,)
             The rows for which every CrossFitted has an out-of-fold prediction.
         """
@@ -365,22 +410,29 @@ class Pool:
             random_state=random_state,
         )
         outputs = outputs or OutputNames()
+        known = dict(given or {})
+        others = self._others(X, known, outputs)
         fitted: dict[str, Candidate] = dict(self._items())
         raw: dict[str, Array] = {}
         for (name, candidate), inputs in zip(self._items(), self.with_inputs(X), strict=True):
             if not isinstance(candidate, CrossFitted):
                 continue
-            fitted[name], raw[name], tested = candidate.fit_out_of_fold(
-                inputs,
-                y,
-                task=self.task,
-                cv=folds,
-                sample_weight=sample_weight,
-                groups=groups,
-                random_state=random_state,
-                name=name,
-                outputs=outputs,
-            )
+            try:
+                fitted[name], raw[name], tested = candidate.fit_out_of_fold(
+                    inputs,
+                    y,
+                    task=self.task,
+                    cv=folds,
+                    sample_weight=sample_weight,
+                    groups=groups,
+                    random_state=random_state,
+                    name=name,
+                    outputs=outputs,
+                    others=others if candidate.predictions else None,
+                )
+            except CandidateError as error:
+                leave_out(fitted, name, error)
+                continue
             covered &= tested
         if not covered.any():
             raise InvalidInputError(
@@ -389,7 +441,28 @@ class Pool:
                 "same cv=."
             )
         pool = Pool(fitted, task=self.task)
-        return pool, {name: pool._aligned(name, raw[name]) for name in raw}, covered
+        if others is not None and self.classes is not None and pool.classes is not None:
+            known = {m: align(P, self.classes, pool.classes) for m, P in known.items()}
+        return pool, known | {name: pool._aligned(name, raw[name]) for name in raw}, covered
+
+    def _others(self, X: Table, known: dict[str, Array], outputs: OutputNames) -> Others | None:
+        """Predictions that are inputs of a CrossFitted; None if none asks for them.
+
+        known : predictions by name, to which those of all fixed candidates are added.
+        """
+        asking = [n for n, c in self._items() if isinstance(c, CrossFitted) and c.predictions]
+        if not asking:
+            return None
+        names = self.fixed_names
+        if not names:
+            raise InvalidInputError(
+                f"Candidate {asking[0]!r} takes the predictions of other candidates, and there is "
+                "none that is fitted already: add one, or leave out predictions=True."
+            )
+        P = self.predict(X, only=names, given=known, outputs=outputs)
+        known.update({name: P[:, self.names.index(name)] for name in names})
+        columns = prediction_columns_of(names, P, self.classes, outputs)
+        return Others(columns, P[:, [self.names.index(name) for name in names]])
 
     def predict(
         self,
@@ -432,6 +505,8 @@ class Pool:
         self._check_known(given)
         mask = None if only is None else self._mask(only, n_rows(X))
         request = Request(outputs or OutputNames(), rows, allow_missing)
+        if any(isinstance(c, Stacked) and name not in given for name, c in self._items()):
+            return self._predict_in_turn(X, mask, given, request)
         return stacked(self._predict_each(X, mask, given, request), self.names, n_rows(X))
 
     def warn_unknown_classes(self) -> None:
@@ -475,8 +550,45 @@ class Pool:
         )
         return self._aligned(self.names[m], values)
 
+    def predict_from_others(
+        self, m: int, inputs: Table, chosen: Integers, P: Array, request: Request
+    ) -> Array:
+        """Predict some rows with a candidate that takes the predictions of others.
+
+        Parameters
+        ----------
+        m : int
+            Position of the candidate.
+        inputs : array-like or data frame of n rows
+            Its inputs, from `with_inputs`.
+        chosen : array of shape (m,)
+            Positions of the rows.
+        P : array of shape (n, M) or (n, M, K)
+            Predictions of all candidates, as far as this one takes them.
+        request : Request
+            Options that all candidates share.
+
+        Returns
+        -------
+        array of shape (m,) or (m, K)
+            The predictions, aligned to `classes`.
+        """
+        candidate = self.candidates[m]
+        assert isinstance(candidate, Stacked)
+        values = candidate.predict_with(
+            take_rows(inputs, chosen),
+            self._columns_for(candidate, P[chosen]),
+            self.task,
+            name=self.names[m],
+            rows=chosen if request.rows is None else np.asarray(request.rows)[chosen],
+            outputs=request.outputs,
+        )
+        return self._aligned(self.names[m], values)
+
     def measure_costs(self, X: Table, *, repeats: int = 3) -> Array:
         """Measure the seconds that each candidate needs for a row.
+
+        A candidate that takes the predictions of others is measured without these.
 
         Parameters
         ----------
@@ -501,11 +613,16 @@ class Pool:
             raise InvalidInputError(f"repeats must be 1 or more; received {repeats!r}.")
         X, request = unmasked(X), Request(OutputNames())
         costs = np.empty(len(self.names))
+        rows, takes = np.arange(n_rows(X)), np.asarray(self.takes.any(axis=1))
+        P = self.predict(X) if takes.any() else np.empty(0)
         for m, inputs in enumerate(self.with_inputs(X)):
             seconds = []
             for _ in range(repeats + 1):
                 began = perf_counter()
-                self.predict_rows(m, inputs, None, request)
+                if takes[m]:
+                    self.predict_from_others(m, inputs, rows, P, request)
+                else:
+                    self.predict_rows(m, inputs, None, request)
                 seconds.append(perf_counter() - began)
             costs[m] = min(seconds[1:]) / n_rows(X)
         return costs
@@ -638,6 +755,46 @@ class Pool:
                 column[chosen] = values
                 yield column
 
+    def _predict_in_turn(
+        self,
+        X: Table,
+        mask: RowMask | None,
+        given: Mapping[str, Array],
+        request: Request,
+    ) -> Array:
+        """Predict with all candidates, those last that take the predictions of others."""
+        n = n_rows(X)
+        if mask is None:
+            mask = np.ones((n, len(self.names)), dtype=bool)
+        takers = {
+            m: inputs
+            for m, inputs in enumerate(self.with_inputs(X))
+            if isinstance(self.candidates[m], Stacked) and self.names[m] not in given
+        }
+        takes, first = self.takes, mask.copy()
+        for m in takers:
+            first[:, m] = False
+            first[:, takes[m]] |= mask[:, [m]]
+        P = stacked(self._predict_each(X, first, given, request), self.names, n)
+        for m, inputs in takers.items():
+            chosen = np.flatnonzero(mask[:, m])
+            if len(chosen):
+                P[chosen, m] = self.predict_from_others(m, inputs, chosen, P, request)
+        P[~mask] = 0.0
+        return P
+
+    def _positions(self, candidate: Stacked) -> list[int]:
+        """Positions of the candidates whose predictions a candidate takes."""
+        return [self.names.index(name) for name in candidate.columns.candidates]
+
+    def _columns_for(self, candidate: Stacked, P: Array) -> Array:
+        """Predictions that a candidate takes, with the classes that it knows: (n, M) or more."""
+        P = P[:, self._positions(candidate)]
+        if self.classes is None:
+            return P
+        labels = [str(label) for label in self.classes.tolist()]
+        return P[:, :, [labels.index(label) for label in candidate.columns.outputs]]
+
     def _items(self) -> Iterable[tuple[str, Candidate]]:
         return zip(self.names, self.candidates, strict=True)
 
@@ -688,6 +845,32 @@ class Pool:
         for name in names:
             if name not in self.names:
                 raise unknown_name("candidate", name, self.names)
+
+
+def leave_out(candidates: dict[str, Candidate], name: str, error: CandidateError) -> None:
+    """Remove a candidate that cannot be fitted, with a warning; raise if it is the last one."""
+    if len(candidates) == 1:
+        raise error
+    del candidates[name]
+    warnings.warn(f"The model is fitted without {name!r}. {error}", LeftOutWarning, stacklevel=2)
+
+
+def prediction_columns_of(
+    names: Sequence[str], P: Array, classes: Labels | None, outputs: OutputNames
+) -> PredictionColumns:
+    """Name the columns of predictions (n, M) or (n, M, K) by candidate, and class or output.
+
+    >>> prediction_columns_of(["a"], np.ones((1, 1, 2)), None, OutputNames()).names
+    ['a: 0', 'a: 1']
+    """
+    if P.ndim == 2:
+        return PredictionColumns(tuple(names))
+    labels: Sequence[object] = range(P.shape[2])
+    if classes is not None:
+        labels = classes.tolist()
+    elif outputs.names is not None:
+        labels = outputs.names
+    return PredictionColumns(tuple(names), tuple(map(str, labels)))
 
 
 def _named(candidates: Models) -> tuple[Names, tuple[Candidate, ...]]:
@@ -756,6 +939,25 @@ def check_same_index(predictions: Predictions, X: Table) -> None:
                 "Put them in order with predictions.loc[X.index]. If they are in order already, "
                 "pass predictions.to_numpy(), or set their index to X.index."
             )
+
+
+def holds_all(predictions: Predictions, stacked: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether predictions include those of candidates that could be computed from the others.
+
+    stacked : names of those candidates; names : names of all candidates.
+
+    >>> holds_all({"a": [1.0]}, ["own: direct"], ["a", "own: direct"])
+    False
+    """
+    if not stacked:
+        return True
+    received = column_names(predictions)
+    if isinstance(predictions, Mapping):
+        received = list(predictions)
+    if received:
+        return any(name in received for name in stacked)
+    shape = getattr(predictions, "shape", None) or np.shape(np.asarray(predictions))
+    return len(shape) > 1 and shape[1] == len(names)
 
 
 def with_named_classes(predictions: Predictions, classes: Labels) -> Labels:

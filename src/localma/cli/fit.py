@@ -41,6 +41,7 @@ from localma.formatting import count
 from localma.inspection.summary import Advice
 from localma.losses import Loss, get_loss
 from localma.model_file import Model, save
+from localma.own.shared_error import USE_OWN
 from localma.production.options import Missing
 from localma.records import Label, plain
 from localma.tables.cells import Known
@@ -100,6 +101,9 @@ def fit(
         bool,
         Option("--shuffle", help="Hold out single rows, even if neighbouring rows are alike."),
     ] = False,
+    own: Annotated[
+        bool, Option("--own", help="Add models that correct what all models get wrong.")
+    ] = False,
     text: TextFlags,
     missing: Annotated[
         str,
@@ -157,7 +161,7 @@ def fit(
     if checked_loss is not None:
         model.loss = checked_loss
     model.cv = folds if time is None else later_folds(sample[time], n_folds)
-    model.folds = "shuffled" if shuffle else "auto"
+    model.set_params(folds="shuffled" if shuffle else "auto", own="auto" if own else None)
     with terminal.naming_rows(reader, rows, ", add --missing renormalize"):
         left_out = _fit(model, sample, roles, pool, runs_models=models is not None)
     save(model, out, notes=_notes(reader, roles))
@@ -342,7 +346,8 @@ def _result(model: Model, n_rows: int, left_out: dict[str, str], out: Path) -> F
         task, classes = "classification", model.classes_.tolist()
     verdict = gain = None
     if hasattr(model.gate_, "locality_gain_"):
-        verdict, gain = model.verdict_, model.locality_gain_.as_dict()
+        verdict = model.verdict_.replace(USE_OWN, "Use --own.")
+        gain = model.locality_gain_.as_dict()
     return FitResult(
         model=str(out),
         task=task,

@@ -64,7 +64,16 @@ MANY_INPUTS = 32
 """Beyond this number of inputs, shrinkage grows with it: each input adds noise to the logits."""
 
 CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
-"""Prior weight of the constant points; the local gates share the remainder evenly."""
+"""Prior weight of the constant points; the local gates have the remainder."""
+
+TREES_PRIOR = 0.2
+"""Share of the trees in the prior weight of the local gates; the other kinds share the rest."""
+
+EQUAL_PRIOR = 6.0
+"""Further prior weight of equal weights, per free weight of the global ones and row.
+
+The estimation of M - 1 weights from n rows costs about (M - 1) / n of the risk.
+"""
 
 _COLUMNS = ("risk", "standard_error", "weight")
 _STATE = (
@@ -114,6 +123,9 @@ class ShrunkGate(Gate):
 
     Attributes
     ----------
+    held_out_losses_ : array of shape (n,)
+        Held-out loss of each row under the whole procedure, NaN for rows that did not judge. A
+        loaded gate does not have it.
     path_ : dict of columns
         The path as a table: "gate", "shrinkage", "risk", "standard_error" of the risk's
         difference to the global gate, "weight" in the final weights, and what was "held_out":
@@ -156,6 +168,7 @@ class ShrunkGate(Gate):
     random_state: RandomState = None
 
     needs_folds: ClassVar[bool] = True
+    parameters_of_older_files: ClassVar[Mapping[str, Any]] = {"trees": False}
     _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"rule": tuple(RULES)}
     _rules: ClassVar[Mapping[str, Rule]] = {
         "linear": FLAG,
@@ -196,6 +209,7 @@ class ShrunkGate(Gate):
         """
         self._check_parameters()
         random = check_random_state(self.random_state)
+        order = np.arange(data.n_rows)
         if data.n_inputs > 0 and data.n_rows < ORDERED_ROWS:
             data, order = ordered_by_content(data)
             folds = folds and _moved(folds, np.argsort(order))
@@ -208,7 +222,8 @@ class ShrunkGate(Gate):
         held_out = path.held_out(random)
         self.n_features_in_, self.n_rows_ = data.n_inputs, data.n_rows
         self.n_effective_, self.n_groups_ = data.n_effective, data.n_groups
-        self._judge(held_out, points)
+        self.held_out_losses_ = np.full(data.n_rows, np.nan)
+        self.held_out_losses_[order] = self._judge(held_out, points)
         if global_weights is None:
             global_weights = find_global_weights(data)
         self.global_weights_ = np.asarray(global_weights)
@@ -737,9 +752,14 @@ class ShrunkGate(Gate):
                 clone(self.base or base),
                 [strength * unit for strength in self.strengths],
             )
-        prior = 1.0 - sum(CONSTANT_PRIOR.values())
-        return [Point(name, constant_prior) for name, constant_prior in CONSTANT_PRIOR.items()] + [
-            Point(name, prior / len(kinds) / len(shrinkages), gate, shrinkage)
+        others = [name for name in kinds if name != "trees"]
+        of_trees = TREES_PRIOR if "trees" in kinds else 0.0
+        priors = dict.fromkeys(others, (1.0 - of_trees) / max(1, len(others))) | {"trees": of_trees}
+        constant = dict(CONSTANT_PRIOR)
+        local = 1.0 - sum(constant.values())
+        constant["equal"] += EQUAL_PRIOR * (n_candidates - 1) / n_effective
+        return [Point(name, constant_prior) for name, constant_prior in constant.items()] + [
+            Point(name, local * priors[name] / len(shrinkages), gate, shrinkage)
             for name, (gate, shrinkages) in kinds.items()
             for shrinkage in shrinkages
         ]
@@ -760,8 +780,11 @@ class ShrunkGate(Gate):
             )
         return useful
 
-    def _judge(self, held_out: HeldOut, points: list[Point]) -> None:
-        """Weight the points by their held-out losses, and measure the gain of the procedure."""
+    def _judge(self, held_out: HeldOut, points: list[Point]) -> Array:
+        """Weight the points by their held-out losses, and measure the gain of the procedure.
+
+        Returns the losses of the whole procedure: (n,), NaN for rows that no fold holds out.
+        """
         prior = np.array([point.prior for point in points])
         constant = np.array([point.gate is None for point in points])
         L, rule = held_out.losses(), RULES[self.rule]
@@ -792,6 +815,9 @@ class ShrunkGate(Gate):
         ]
         risks = [mean_and_error(losses, weight)[0] for losses in L]
         self._tabulate(points, np.array([risks, errors, shares]))
+        counts = np.bincount(held_out.rows, minlength=held_out.data.n_rows)
+        sums = np.bincount(held_out.rows, weights=nested[1], minlength=len(counts))
+        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
     def _tabulate(self, points: Sequence[Point], columns: Array) -> None:
         """Set the table of the path; columns : (3, points) risks, standard errors and weights."""

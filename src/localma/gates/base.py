@@ -195,6 +195,8 @@ class Gate(BaseEstimator, ABC):
     """Parameters that name files or folders which predictions need; followed only with trust."""
     unsaved_parameters: ClassVar[tuple[str, ...]] = ("cv", "random_state")
     """Parameters that predictions do not need and files do not store."""
+    parameters_of_older_files: ClassVar[Mapping[str, Any]] = {}
+    """Values of parameters in files that were written before the parameters existed."""
     state: ClassVar[tuple[Saved, ...]] = ()
     """The arrays of the fitted state, from which `arrays` and `restore` follow."""
     _choices: ClassVar[Mapping[str, tuple[str | None, ...]]] = {}

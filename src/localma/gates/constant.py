@@ -316,7 +316,7 @@ def _with_output_weight(data: Labelled, risks: Float64) -> Labelled:
 
 
 WEIGHT_FLOOR = 0.01
-"""Share of equal weights in the start of a training, so that no weight is zero."""
+"""Share of equal weights that is mixed into weights whose logarithm is needed."""
 
 
 def anchor_and_scale(
@@ -370,10 +370,10 @@ def _risks(data: Labelled, rows: Rows | None, weights: Sequence[Array]) -> Float
     return sums / total
 
 
-def floored(weights: Array) -> Array:
-    """Mix weights (M,) with `WEIGHT_FLOOR` of equal weights, so that all are positive.
+def floored(weights: Array, share: float = WEIGHT_FLOOR) -> Array:
+    """Mix weights (M,) with a share of equal weights, so that all are positive.
 
     >>> floored(np.array([1.0, 0.0])).tolist()
     [0.995, 0.005]
     """
-    return (1.0 - WEIGHT_FLOOR) * weights + WEIGHT_FLOOR / len(weights)
+    return (1.0 - share) * weights + share / len(weights)

@@ -43,12 +43,12 @@ def fill_missing(P: Array, find_weights: Callable[[Array], Array]) -> tuple[Arra
     if known.all():
         return P, has_any
     weights = equal_weights(P)
-    filled = _filled(P, known, weights)
+    filled = replaced(P, known, weights)
     for _ in range(ROUNDS):
         found = find_weights(filled)
         change = np.abs(found - weights).max()
         weights = np.asarray(found, dtype=np.float64)
-        filled = _filled(P, known, weights)
+        filled = replaced(P, known, weights)
         if change < SETTLED:
             break
     return filled, has_any
@@ -64,13 +64,27 @@ def known_predictions(P: Array) -> RowMask:
     return np.asarray(~np.isnan(P.reshape(*P.shape[:2], -1)).any(axis=2))
 
 
-def _filled(P: Array, known: RowMask, weights: Float64) -> Array:
-    """Missing predictions replaced under some global weights (M,)."""
+def replaced(P: Array, known: RowMask, weights: Float64) -> Array:
+    """Replace missing predictions by the average of the known ones in the row: (n, M, ...).
+
+    Parameters
+    ----------
+    P : (n, M) or (n, M, K) predictions; a missing one is NaN
+    known : (n, M) which predictions are not missing
+    weights : (M,) global weights of the average
+
+    Examples
+    --------
+    >>> P = np.array([[1.0, np.nan]])
+    >>> replaced(P, known_predictions(P), np.array([0.5, 0.5])).tolist()
+    [[1.0, 1.0]]
+    """
     n, M = known.shape
     present = known.reshape(n, M, *[1] * (P.ndim - 2))
     values = np.where(present, P, 0.0)
     shares = renormalized(np.broadcast_to(weights, (n, M)), known, weights)
     averages = np.einsum("nm,nm...->n...", shares, values)
     has_any = known.any(axis=1)
-    averages[~has_any] = averages[has_any].mean(axis=0)
+    if has_any.any():
+        averages[~has_any] = averages[has_any].mean(axis=0)
     return np.where(present, values, averages[:, np.newaxis])

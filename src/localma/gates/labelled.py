@@ -185,10 +185,7 @@ class Labelled:
     @property
     def n_inputs(self) -> int:
         """Number p of inputs; 0 if they are not a table of numbers."""
-        X = self.X
-        if not isinstance(X, np.ndarray | ArrowRows) or X.dtype.kind not in "biuf" or X.ndim != 2:
-            return 0
-        return int(X.shape[1])
+        return count_inputs(self.X)
 
     @property
     def n_candidates(self) -> int:
@@ -240,6 +237,17 @@ class Labelled:
             for m in range(self.n_candidates)
         ]
         return int(np.argmin(risks))
+
+
+def count_inputs(X: Inputs) -> int:
+    """Count the columns of a table of numbers; 0 for other inputs.
+
+    >>> count_inputs(np.zeros((2, 3))), count_inputs(["a text"])
+    (3, 0)
+    """
+    if not isinstance(X, np.ndarray | ArrowRows) or X.dtype.kind not in "biuf" or X.ndim != 2:
+        return 0
+    return int(X.shape[1])
 
 
 def row_index(rows: Rows | None) -> slice | Rows:

@@ -40,6 +40,9 @@ from localma.gates.fused.trainer import Progress, Training, advance, block_of_ba
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
 from localma.tables.frames import LARGE_ROWS
 
+START_SHARE = 0.3
+"""Share of equal weights in the start of a training; see decision 27."""
+
 FULL_STEPS = 800
 """Default number of steps of a training over all rows."""
 
@@ -119,8 +122,9 @@ class MLPGate(Gate):
     n_restarts : int
         Number of networks from different starts, whose weights are averaged.
     start : {"global", "random"}
-        "global" starts at the global weights (mixed with a hundredth of equal weights, since the
-        logarithm of zero is not finite); "random" draws all parameters as PyTorch does.
+        "global" starts at seven parts of the global weights and three parts of equal weights, so
+        that a candidate with a small global weight can come back soon; "random" draws all
+        parameters as PyTorch does.
     standardize : bool
         Whether inputs are centred and scaled by their weighted mean and standard deviation.
     tol : float
@@ -483,7 +487,7 @@ class MLPGate(Gate):
         """Draw the start of a training; `anchor` (M,) are the global weights."""
         if self.start == "random":
             return network.random(rng)
-        logits = np.log(floored(anchor))
+        logits = np.log(floored(anchor, START_SHARE))
         if self.logit_bound is not None:
             middle = (logits.max() + logits.min()) / 2.0
             inside = np.clip((logits - middle) / self.logit_bound, -0.99, 0.99)

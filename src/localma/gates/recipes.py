@@ -109,7 +109,7 @@ class Restoring:
         if is_ours and kind not in GATE_CLASSES:
             raise FileFormatError(f"Unknown gate {shown(kind)}; known: {sorted(GATE_CLASSES)}.")
         gate_class = GATE_CLASSES[kind] if is_ours else self._imported(kind)
-        values = {
+        values = dict(gate_class.parameters_of_older_files) | {
             name: self._parameter(gate_class, name, value) for name, value in parameters.items()
         }
         try:

@@ -16,7 +16,6 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 
 from localma._types import AnyArray, Array, Float64, Integers, RowMask, Rows
 from localma.candidates.outputs import check_no_label_missing, listed, unknown_classes
-from localma.candidates.pool import check_same_index
 from localma.checks.losses import check_predictions, check_targets
 from localma.equations import global_average, local_average, row_losses
 from localma.errors import InvalidInputError
@@ -251,7 +250,8 @@ class Observed:
     @property
     def has_predictions(self) -> bool:
         """Whether predictions were passed, or candidates can make them."""
-        return self.supplied is not None or self.model.pool_ is not None
+        pool = self.model.pool_
+        return self.supplied is not None or (pool is not None and not pool.supplied_names)
 
     @cached_property
     def mixture(self) -> Array:
@@ -492,8 +492,7 @@ def observe(
         X = np.asarray(X)
     supplied = target = numbers = None
     if predictions is not None:
-        check_same_index(predictions, X)
-        supplied = model._given(predictions, n, getattr(model, "classes_", None), model._outputs())
+        supplied = model._all_predictions(X, predictions)
     if y is not None:
         target = _target(model, y, n)
     if groups is not None:

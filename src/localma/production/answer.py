@@ -17,7 +17,7 @@ from localma.equations import local_average
 from localma.errors import CandidateError, NoAnswerError
 from localma.estimators import LocalMAClassifier, LocalMARegressor, check_finite, normalized
 from localma.formatting import count, number
-from localma.gates.incomplete import known_predictions
+from localma.gates.incomplete import known_predictions, replaced
 from localma.gates.labelled import Inputs
 from localma.gates.left_out import renormalized
 from localma.production.budget import Allowance
@@ -389,16 +389,52 @@ class Calls:
         beside = [candidate.runs_beside for candidate in pool.candidates]
         self.session = Session(switchboard_of(pool), predict, beside, limits)
         self.names, self.is_strict = names, is_strict
+        self.pool, self.inputs, self.request = pool, inputs, request
+        self.takes, self.reference = pool.takes, model.global_weights_
 
     def ask(self, needed: RowMask, state: Predicted) -> None:
         """Call candidates for the rows (n, M) that need them, and note what comes back."""
+        takers = np.flatnonzero(self.takes.any(axis=1))
+        first = needed | ((needed[:, takers].astype(np.intp) @ self.takes[takers]) > 0)
+        first[:, takers] = False
+        self._ask(first & ~state.asked, state)
+        for m in takers.tolist():
+            rows = np.flatnonzero(needed[:, m])
+            if len(rows):
+                self._combine(m, rows, state)
+
+    def _combine(self, m: int, rows: Rows, state: Predicted) -> None:
+        """Predict rows with a candidate that takes the predictions of others.
+
+        A missing one is replaced by the average of the others, as in the fit.
+        """
+
+        def predict(m: int, rows: Rows) -> Array:
+            taken = np.flatnonzero(self.takes[m])
+            known = ~state.failed[np.ix_(rows, taken)]
+            P = state.P[rows].copy()
+            P[:, taken] = replaced(P[:, taken], known, self.reference[taken])
+            complete = np.zeros_like(state.P)
+            complete[rows] = P
+            values = self.pool.predict_from_others(m, self.inputs[m], rows, complete, self.request)
+            values[~known.any(axis=1)] = np.nan
+            return values
+
+        call = Call(m, rows, 0, self.session.changed)
+        self.session.run_here(call, predict)
+        self._note(call, state)
+
+    def _ask(self, needed: RowMask, state: Predicted) -> None:
         wanted = {
             m: np.flatnonzero(needed[:, m]) for m in np.flatnonzero(needed.any(axis=0)).tolist()
         }
         for call in self.session.ask(wanted):
-            if self.is_strict and call.error is not None:
-                raise self._as_error(call, call.error)
-            state.note(call)
+            self._note(call, state)
+
+    def _note(self, call: Call, state: Predicted) -> None:
+        if self.is_strict and call.error is not None:
+            raise self._as_error(call, call.error)
+        state.note(call)
 
     def _as_error(self, call: Call, error: Exception) -> Exception:
         if not isinstance(error, LateError | NotCalledError):

@@ -200,7 +200,7 @@ class Session:
                     self._start(call)
             for call in admitted:
                 if call not in threaded:
-                    self._run_here(call)
+                    self.run_here(call, self.predict)
             self._wait(threaded)
         return calls
 
@@ -220,10 +220,10 @@ class Session:
         call.started = now
         start_daemon(partial(self._run, call))
 
-    def _run_here(self, call: Call) -> None:
+    def run_here(self, call: Call, predict: Predict) -> None:
         """Run a call in the thread of the caller."""
         try:
-            call.run(self.predict)
+            call.run(predict)
         finally:
             self._end(call)
 

@@ -18,7 +18,7 @@ import narwhals as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from scipy.sparse import sparray, spmatrix
+from scipy.sparse import hstack, sparray, spmatrix
 
 from localma._optional import optional
 from localma._types import AnyArray, Array, RowMask, Rows
@@ -297,6 +297,35 @@ def drop_columns(X: Inputs, columns: Iterable[ColumnKey]) -> Inputs:
     if not dropped:
         return X
     return _at_positions(X, [k for k in range(_n_columns(X)) if k not in dropped])
+
+
+def append_columns(X: Inputs, values: Array, names: Sequence[str]) -> Inputs:
+    """Return X with further columns of numbers on the right, as an object of the same kind.
+
+    values : (n, k); names : k names, which only a data frame gets.
+
+    >>> append_columns(np.array([[1.0]]), np.array([[2.0]]), ["a"]).tolist()
+    [[1.0, 2.0]]
+    """
+    if isinstance(X, sparray | spmatrix):
+        return cast(Inputs, hstack([X, values], format="csr"))
+    frame = _as_frame(X)
+    if frame is None:
+        _n_columns(np.asarray(X))
+        return cast(Inputs, np.column_stack([np.asarray(X), values]))
+    shared = [name for name in names if name in frame.columns]
+    if shared:
+        raise InvalidInputError(
+            f"X has a column {shared[0]!r} already, and the predictions of a candidate would get "
+            "this name too: leave the column out of inputs=, or rename the candidate."
+        )
+    columns = [
+        nw.new_series(name, column, backend=frame.implementation)
+        for name, column in zip(names, np.ascontiguousarray(values.T), strict=True)
+    ]
+    if nw.dependencies.is_pandas_dataframe(X):  # new columns have the index of the frame
+        return cast(Inputs, X.assign(**dict(zip(names, values.T, strict=True))))
+    return cast(Inputs, frame.with_columns(columns).to_native())
 
 
 def column_values(X: TableLike, column: ColumnKey) -> NDArray[Any]:

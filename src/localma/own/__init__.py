@@ -1,0 +1,1 @@
+"""Own models: cross-fitted candidates that correct what all others get wrong."""
