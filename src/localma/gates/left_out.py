@@ -18,7 +18,7 @@ from localma.gates.labelled import Inputs, Labelled
 from localma.storage.array_file import shown
 from localma.tables.frames import take_rows
 
-TIME = 2.0
+TIME = 1.5
 """Trainings of gates without each candidate, per training of a gate in the fit itself.
 
 These trainings are of all rows, with packed inputs. So they take less time than those in folds.
