@@ -178,6 +178,29 @@ def test_a_class_without_rows_keeps_a_small_probability() -> None:
         assert 0.0 < p[:, 2].mean() < 0.1
 
 
+@pytest.mark.parametrize("kind", OWN_MODELS)
+@pytest.mark.parametrize("labels", [("no", "yes"), ("a", "b", "c")])
+def test_a_sample_that_separates_classes_leaves_doubt(kind: str, labels: Any) -> None:
+    """Laplace's rule: after n rows the probability of something new is about 1 / (n + 2)."""
+    n, K = 60, len(labels)
+    codes = np.arange(n) % K
+    X = codes[:, None] + 0.01 * np.random.default_rng(0).normal(size=(n, 2))
+    P = np.repeat(np.eye(K)[codes][:, None], M, axis=1)
+    model = OWN_MODELS[kind](get_loss("cross_entropy"), M, np.array(labels))
+    model.fit(np.hstack([X, P.reshape(n, -1)]), np.array(labels)[codes])
+    p = model.predict_proba(np.hstack([10 * X, P.reshape(n, -1)]))
+    assert_allclose(p.sum(axis=1), 1.0)
+    assert 0.9 / (n + K) < p.min() <= 1.0 / (n + 2)
+
+
+@pytest.mark.parametrize("kind", OWN_MODELS)
+def test_counts_stay_within_the_predictions_for_the_sample(kind: str) -> None:
+    X, P, y = problem("poisson")
+    model = fitted(kind, "poisson", X, P, y)
+    largest = model.predict(np.hstack([X, P])).max()
+    assert model.predict(np.hstack([100 * X, 100 * P])).max() <= largest * (1 + 1e-9)
+
+
 # --- a fit ---------------------------------------------------------------------------------------
 
 
@@ -332,6 +355,8 @@ def test_onnx_export_is_refused(regression: Any, tmp_path: Any) -> None:
     [
         ("own.0.link", np.array(9)),
         ("own.0.floor", np.zeros(3)),
+        ("own.0.bounds", np.zeros((2, 3))),
+        ("own.0.bounds", np.array([[1.0], [0.0]])),
         ("own.0.correction.0.slopes", np.zeros(9)),
         ("own.1.correction.0.trees.children", np.zeros((1, 2), dtype=np.int32)),
         ("own.2.start.scale", np.zeros(2)),

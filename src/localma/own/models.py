@@ -15,7 +15,7 @@ from localma.candidates.outputs import Labels
 from localma.equations import global_average
 from localma.errors import FileFormatError
 from localma.evidence import Baseline
-from localma.folds import number_groups
+from localma.folds import evenly_spaced, number_groups
 from localma.gates.base import Arrays, arrays_below, check_arrays, numbered_arrays
 from localma.gates.labelled import Table, mean_and_scale
 from localma.losses import Loss
@@ -28,6 +28,9 @@ State: TypeAlias = dict[str, AnyArray]
 
 FAR = 4.0
 """Inputs of an affine function are cut at this many standard deviations."""
+
+BOUNDING_ROWS = 10_000
+"""At most this many rows of the sample bound later predictions."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,9 @@ class OwnModel(BaseEstimator, Generic[Correction]):
             self._fit_correction(objective.take(columns), sample, start, columns)
             for columns in self._blocks()
         ]
+        rows = evenly_spaced(np.flatnonzero(sample.weight > 0), BOUNDING_ROWS)
+        n_effective = sample.weight.sum() ** 2 / (sample.weight**2).sum()
+        self.link_ = self.link_.within(self.scores(sample.X[rows], sample.P[rows]), n_effective)
         return self
 
     def scores(self, X: Array, P: Array) -> Float64:
@@ -304,15 +310,16 @@ class OwnModel(BaseEstimator, Generic[Correction]):
         """
         own = {name: array for name, array in arrays.items() if "." not in name}
         self.n_scores_ = 1 if self.labels is not None and n_outputs == 2 else n_outputs
-        expected = {"n_inputs": ("i", ()), "link": ("i", ()), "bounds": ("f", (2,))}
-        check_arrays(own, expected | {"floor": ("f", (self.n_scores_,))}, "An own model")
+        K = self.n_scores_
+        expected = {"n_inputs": ("i", ()), "link": ("i", ()), "bounds": ("f", (2, K))}
+        check_arrays(own, expected | {"floor": ("f", (K,))}, "An own model")
         self.n_inputs_, link = int(own["n_inputs"]), int(own["link"])
         floor, bounds = (np.asarray(own[k], dtype=np.float64) for k in ("floor", "bounds"))
         if not 0 <= link < len(LINKS) or self.n_inputs_ < 0 or (floor < 0).any():
             raise FileFormatError("An own model must have a known link, inputs and a floor.")
         self.link_ = Link(LINKS[link], floor, bounds)
         has_classes = self.labels is not None
-        if bounds[0] > bounds[1] or (has_classes and link < LINKS.index("logit")):
+        if (bounds[0] > bounds[1]).any() or (has_classes and link < LINKS.index("logit")):
             raise FileFormatError("An own model must predict within bounds, and classes by logits.")
         if self.labels is not None:
             self.classes_ = self.labels

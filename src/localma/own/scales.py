@@ -37,12 +37,12 @@ class Link:
         The map. "softmax" takes the probabilities of K classes, all others act elementwise.
     floor : (K,) array
         Smallest prediction of each output that a logarithm takes.
-    bounds : (2,) array
-        Smallest and largest prediction that the loss allows.
+    bounds : (2, K) array
+        Smallest and largest prediction of each output.
 
     Examples
     --------
-    >>> link = Link("log", np.array([0.1]), np.array([0.0, np.finfo(float).max]))
+    >>> link = Link("log", np.array([0.1]), np.array([[0.0], [np.finfo(float).max]]))
     >>> link.means(link.scores(np.array([[2.0], [0.0]]))).round(6).tolist()
     [[2.0], [0.1]]
     """
@@ -57,19 +57,37 @@ class Link:
 
         loss : the loss; y : (n, K) targets; weight : (n,) weights of the rows.
         """
-        K, bounds = y.shape[1], _bounds(loss.prediction)
+        K, limits = y.shape[1], _bounds(loss.prediction)
+        bounds = np.repeat(limits[:, np.newaxis], K, axis=1)
         if is_classification and K > 1:
-            return cls("softmax", np.full(K, LEAST_PROBABILITY), np.array([0.0, 1.0]))
+            return cls("softmax", np.full(K, LEAST_PROBABILITY), bounds)
         if is_classification or loss.prediction == PROBABILITY:
-            return cls("logit", np.full(K, LEAST_PROBABILITY), np.array([0.0, 1.0]))
-        if bounds[0] >= 0.0 and loss.prediction.high == np.inf:
+            return cls("logit", np.full(K, LEAST_PROBABILITY), bounds)
+        if limits[0] >= 0.0 and loss.prediction.high == np.inf:
             mean = np.average(np.abs(y), axis=0, weights=weight)
             return cls("log", np.maximum(LEAST_MEAN * mean, np.finfo(np.float64).tiny), bounds)
         return cls("identity", np.zeros(K), bounds)
 
     def take(self, columns: Rows) -> Link:
         """Select outputs."""
-        return Link(self.name, self.floor[columns], self.bounds)
+        return Link(self.name, self.floor[columns], self.bounds[:, columns])
+
+    def within(self, scores: Array, n: float) -> Link:
+        """Bound predictions by what n rows with these scores (n, K) can support.
+
+        A small sample may separate the classes, and an exponential function of the inputs grows
+        fast beyond them. So probabilities keep a distance of ``1 / (n + 2)`` from 0 and 1, as in
+        Laplace's rule of succession, and logarithmic links stay within the predictions for the
+        sample.
+        """
+        if self.name == "identity":
+            return self
+        means = self.means(scores)
+        bounds = np.stack([means.min(axis=0), means.max(axis=0)])
+        if self.name != "log":
+            least = 1.0 / (n + 2.0)
+            bounds = np.broadcast_to(np.array([[least], [1.0 - least]]), bounds.shape)
+        return Link(self.name, self.floor, np.ascontiguousarray(bounds))
 
     def scores(self, P: Array) -> Float64:
         """Map predictions (..., K) to scores of the same shape."""
@@ -90,7 +108,10 @@ class Link:
             values = np.asarray(expit(values))
         elif self.name == "softmax":
             values = np.exp(values - logsumexp(values, axis=-1, keepdims=True))
-        return np.clip(values, *self.bounds)
+        values = np.clip(values, *self.bounds)
+        if self.name == "softmax":
+            values = values / values.sum(axis=-1, keepdims=True)
+        return values
 
 
 def _bounds(domain: Interval) -> Float64:
