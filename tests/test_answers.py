@@ -421,6 +421,9 @@ def test_own_candidates_without_a_prediction_that_they_take(robust: bool, given:
     weight = answer.weights[:, model.candidate_names_.index(own)]
     lost = model.predict_weights(X)[:, 0] > 0
     assert (weight[lost] == 0).all() == robust
+    candidates["left"].broken = lambda X: np.full(len(X), np.nan)
+    missing = np.isnan(model._incomplete_predictions(X)).all(axis=0)
+    assert missing.tolist() == [name == "left" for name in model.candidate_names_]
     costs = dict.fromkeys(model.candidate_names_, 1.0)
     cheap = model.answer(X, P, budget=1.0, costs=costs)
     assert (cheap.weights[:, -1] == 0).all()  # it needs three others

@@ -1161,6 +1161,13 @@ class _LocalMA(BaseEstimator):
         values[:, positions] = P
         return values
 
+    def _incomplete_predictions(self, X: Table) -> Array:
+        """Predictions of the pool, NaN where they are missing: (n, M) or (n, M, K)."""
+        pool, names = self._pool(), self._names_to_supply()
+        P = pool.predict(X, only=names, outputs=self._outputs(), allow_missing=True)
+        given = {name: P[:, pool.names.index(name)] for name in names}
+        return self._all_predictions(X, given, allow_missing=True)
+
     def _names_to_supply(self) -> Sequence[str]:
         """Names of the candidates whose predictions a user passes: all that take no others'."""
         stacked = [] if self.pool_ is None else self.pool_.stacked_names

@@ -251,7 +251,7 @@ def _answered(
     if model.missing == "error":
         P = np.asarray(model.candidate_predictions(X))
     else:
-        P = model._pool().predict(X, outputs=model._outputs(), allow_missing=True)
+        P = model._incomplete_predictions(X)
     answer = model.answer(X, P, **options)
     complete: Rows = np.flatnonzero(known_predictions(P).all(axis=1))
     if not len(complete):
