@@ -43,7 +43,7 @@ from localma.gates.base import (
 from localma.gates.constant import WEIGHT_FLOOR, find_global_weights
 from localma.gates.fused.chunks import ORDERED_ROWS, ordered_by_content
 from localma.gates.fused.engine import evaluate
-from localma.gates.fused.policy import Budget, budget, judging_folds
+from localma.gates.fused.policy import TREE_ROUNDS, Budget, budget, judging_folds, trees_prior
 from localma.gates.intervals import Calibration, HeldRows
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
 from localma.gates.mlp import MLPGate
@@ -56,18 +56,11 @@ from localma.tables.frames import take_rows
 NETWORK_STRENGTHS = (1.0, 0.3, 0.1, 0.03)
 LINEAR_STRENGTHS = (10.0, 3.0, 1.0, 0.3)
 """Shrinkage of the local gates of the path, in units of 1 / n."""
-
-TREE_ROUNDS = (4, 12, 36)
-"""Numbers of trees of the gates of trees on the path."""
-
 MANY_INPUTS = 32
 """Beyond this number of inputs, shrinkage grows with it: each input adds noise to the logits."""
 
 CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
 """Prior weight of the constant points; the local gates have the remainder."""
-
-TREES_PRIOR = 0.2
-"""Share of the trees in the prior weight of the local gates; the other kinds share the rest."""
 
 EQUAL_PRIOR = 6.0
 """Further prior weight of equal weights, per free weight of the global ones and row.
@@ -708,8 +701,8 @@ class ShrunkGate(Gate):
         fading = self._fading() if mixed.gates else None
         if self.n_features_in_ and isinstance(X, np.ndarray) and mixed.stack is not None:
             check_inputs(self, X)
-            trees = mixed.tree_weights(X, fading)
             n_jobs = getattr(self.base, "n_jobs", None)
+            trees = mixed.tree_weights(X, fading, n_jobs)
             return evaluate(mixed.stack, X, fading, P, n_jobs, trees=trees)
         if fading is None:
             weights = mixed.predict_weights(X)
@@ -753,7 +746,7 @@ class ShrunkGate(Gate):
                 [strength * unit for strength in self.strengths],
             )
         others = [name for name in kinds if name != "trees"]
-        of_trees = TREES_PRIOR if "trees" in kinds else 0.0
+        of_trees = trees_prior(n_effective) * ("trees" in kinds)
         priors = dict.fromkeys(others, (1.0 - of_trees) / max(1, len(others))) | {"trees": of_trees}
         constant = dict(CONSTANT_PRIOR)
         local = 1.0 - sum(constant.values())

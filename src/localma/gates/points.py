@@ -16,11 +16,13 @@ from localma.errors import FileFormatError
 from localma.evidence import Rule, fold_overlap, once_a_row
 from localma.folds import Fold
 from localma.gates.base import Arrays, Gate, Saved, numbered_arrays, read_state
+from localma.gates.fused.engine import EVALUATED_ROWS, in_threads
 from localma.gates.fused.networks import Stack
 from localma.gates.labelled import Inputs, Labelled
 from localma.gates.mlp import MLPGate, stacked
 from localma.gates.support import Fading
 from localma.gates.tree import TreeGate
+from localma.trees.boosting import kernel
 
 JUDGING_ROWS = 100_000
 """At most this many rows judge: enough for risks that differ by a hundred-thousandth."""
@@ -111,7 +113,9 @@ class MixedGates:
         gates, shares = [gate for gate, _ in networks], [share for _, share in networks]
         return stacked(self.constant, gates, shares)
 
-    def tree_weights(self, X: AnyArray, fading: Fading | None) -> Float64 | None:
+    def tree_weights(
+        self, X: AnyArray, fading: Fading | None, n_jobs: int | None = None
+    ) -> Float64 | None:
         """Weights of the trees times their shares: (n, p) -> (n, M); None without trees."""
         if not any(isinstance(gate, TreeGate) for gate in self.gates):
             return None
@@ -119,9 +123,16 @@ class MixedGates:
         inputs = np.ascontiguousarray(X, dtype=np.float64)
         if fading is not None:
             inputs = np.ascontiguousarray(fading.support.clip(inputs))
-        for share, gate in zip(self.shares.tolist(), self.gates, strict=True):
-            if isinstance(gate, TreeGate):
-                gate.add_weights(inputs, share, weights)
+
+        def add(rows: slice) -> None:
+            for share, gate in zip(self.shares.tolist(), self.gates, strict=True):
+                if isinstance(gate, TreeGate):
+                    gate.add_weights(inputs[rows], share, weights[rows])
+
+        if len(X) > EVALUATED_ROWS:
+            kernel()  # before any thread starts
+        slices = [slice(k, k + EVALUATED_ROWS) for k in range(0, len(X), EVALUATED_ROWS)]
+        in_threads(add, [(rows,) for rows in slices], n_jobs)
         return weights
 
     def __getstate__(self) -> dict[str, Any]:

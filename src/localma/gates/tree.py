@@ -116,7 +116,7 @@ class TreeGate(Gate):
     shrinkage: float = 0.02
     learning_rate: float = 0.2
     n_leaves: int = 6
-    l2: float = 10.0
+    l2: float = 30.0
     least_rows: float = 8.0
     most_bins: int = 32
     row_share: float = 1.0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LARGEST_BLOCK, _SMALLEST_BLOCK = 192, 64  # rows
 _CACHED_NUMBERS = 2**15  # that a block should not exceed: 128 KiB
-_EVALUATED_ROWS = 16384  # rows that one call of the kernel evaluates
+EVALUATED_ROWS = 16384  # rows that one call of the kernel evaluates
 
 
 def block_size(network: Network, n_outputs: int) -> int:
@@ -71,9 +71,9 @@ def evaluate(
         n_columns = predictions.shape[2]
     if out is None:
         out = np.empty((n, n_columns))
-    if n > _EVALUATED_ROWS:
+    if n > EVALUATED_ROWS:
         kernel()  # before any thread starts
-        slices = [slice(k, k + _EVALUATED_ROWS) for k in range(0, n, _EVALUATED_ROWS)]
+        slices = [slice(k, k + EVALUATED_ROWS) for k in range(0, n, EVALUATED_ROWS)]
         arrays = X, None if P is None else predictions, out, trees
         blocks = [tuple(a if a is None else a[rows] for a in arrays) for rows in slices]
         in_threads(lambda x, p, o, t: evaluate(stack, x, fading, p, 1, o, t), blocks, n_jobs)

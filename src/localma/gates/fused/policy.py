@@ -38,6 +38,12 @@ HIDDEN = 32
 MANY_INPUTS = 64
 """Beyond this number of inputs the steps fall with its square root: each one takes longer."""
 
+TREE_ROUNDS = (4, 12, 36)
+"""Numbers of trees of the gates of trees on the path."""
+
+MOST_TREES_PRIOR, HALF_TREES_ROWS = 0.2, 200
+"""Largest share of trees in the prior of the local gates, and the rows at which it is halved."""
+
 FEW_GROUPS = 50
 """With fewer groups all folds judge, however many rows there are."""
 
@@ -70,6 +76,17 @@ def judging_folds(n_rows: int, n_groups: int | None = None) -> int:
     exponent = np.log(DEFAULT_FOLDS) / np.log(LARGE / MEDIUM)
     wanted = DEFAULT_FOLDS * (MEDIUM / n_rows) ** exponent
     return int(np.clip(round(wanted), 1, DEFAULT_FOLDS))
+
+
+def trees_prior(n_effective: float) -> float:
+    """Share of trees in the prior weight of the local gates; the other kinds share the rest.
+
+    With few rows, trees that seem to be ahead often are so by chance.
+
+    >>> [round(trees_prior(n), 3) for n in (100, 1_000, 100_000)]
+    [0.067, 0.167, 0.2]
+    """
+    return MOST_TREES_PRIOR * n_effective / (n_effective + HALF_TREES_ROWS)
 
 
 def budget(n_rows: int, n_inputs: int, n_groups: int | None = None) -> Budget:
