@@ -1030,11 +1030,11 @@ def test_predict_counts_rows_unlike_the_sample_part_by_part(inside, tmp_path, mo
     monkeypatch.setattr(files, "BLOCK_BYTES", 2000)
     assert len(list(files.open_table(path).blocks())) > 5
     asked = []
-    weigh = LocalMARegressor.predict_weights
+    answer = LocalMARegressor.answer
     monkeypatch.setattr(
         LocalMARegressor,
-        "predict_weights",
-        lambda self, X, **how: asked.append(len(X)) or weigh(self, X, **how),
+        "answer",
+        lambda self, X, **how: asked.append(len(X)) or answer(self, X, **how),
     )
     told = call("predict", "rent.localma", path, "--out", tmp_path / "s.csv", "--json")
     assert UNLIKE in told.stderr
