@@ -32,6 +32,7 @@ NEEDS = {
     "guide.md": ("pandas", "jinja2"),
     "how-to/cache.md": (*CLI, "pandas"),
     "how-to/classes.md": ("pandas",),
+    "how-to/failures-and-budgets.md": ("pandas",),
     "how-to/files.md": ("pandas", "onnxruntime", "skl2onnx", "skops", *TORCH),
     "how-to/groups-time-weights.md": (*CLI, "pandas"),
     "how-to/images.md": (*TORCH, "PIL"),

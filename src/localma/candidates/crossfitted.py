@@ -47,8 +47,8 @@ class CrossFitted(Candidate):
     inputs : list of str or int, or callable, optional
         Columns or a function of X. By default all but the prediction columns.
     cost : float, default=1.0
-        A number to record, such as the price of a call. The summary and the report show it; it
-        changes neither weights nor predictions.
+        What a row costs, such as the price of a call. Only budgets use it: `budget=` in `predict`
+        and `answer`, and `frontier`. It does not change the weights of a fit.
     predictions : bool, default=False
         Whether the predictions of the other candidates are further inputs, on the right. There is
         one column per candidate, and one per class or output if there are several. In a data frame
