@@ -1030,11 +1030,11 @@ def test_predict_counts_rows_unlike_the_sample_part_by_part(inside, tmp_path, mo
     monkeypatch.setattr(files, "BLOCK_BYTES", 2000)
     assert len(list(files.open_table(path).blocks())) > 5
     asked = []
-    weigh = LocalMARegressor.predict_weights
+    answer = LocalMARegressor.answer
     monkeypatch.setattr(
         LocalMARegressor,
-        "predict_weights",
-        lambda self, X, **how: asked.append(len(X)) or weigh(self, X, **how),
+        "answer",
+        lambda self, X, **how: asked.append(len(X)) or answer(self, X, **how),
     )
     told = call("predict", "rent.localma", path, "--out", tmp_path / "s.csv", "--json")
     assert UNLIKE in told.stderr
@@ -1640,49 +1640,62 @@ def test_rows_without_a_prediction_are_named_by_their_lines(gaps, tmp_path):
     out = tmp_path / "s.csv"
     failed = str(call("predict", "rent.localma", gaps, "--out", out, code=1).exception)
     assert "'pred_north' has no finite prediction in lines 7 and 74 of gaps.csv" in failed
-    assert "add --missing nan" in failed
+    assert "add --missing renormalize" in failed
     assert not out.exists()
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 @pytest.mark.parametrize("part_bytes", [2000, 10**6])
-def test_rows_without_a_prediction_can_stay_empty(
+def test_the_other_candidates_answer_where_one_has_no_prediction(
     gaps, inside, tmp_path, monkeypatch, suffix, part_bytes
 ):
     monkeypatch.setattr(files, "BLOCK_BYTES", part_bytes)
     out, whole = tmp_path / f"s{suffix}", tmp_path / "whole.csv"
-    told = call("predict", "rent.localma", gaps, "--missing", "nan", "--out", out, "--json")
-    assert json.loads(told.stdout)["without_prediction"] == 3
-    assert "3 of 200 rows have no prediction" in told.stderr
+    told = call("predict", "rent.localma", gaps, "--missing", "renormalize", "--out", out, "--json")
+    printed = json.loads(told.stdout)
+    assert printed["without_prediction"] == 0
+    assert printed["failed"] == {"pred_north": 2, "pred_south": 1}
+    assert "0 of 200 rows have no prediction" in told.stderr
     assert "candidate 'pred_north' has none in lines 7 and 74 of gaps.csv" in told.stderr
     assert "candidate 'pred_south' has none in line 13 of gaps.csv" in told.stderr
     call("predict", "rent.localma", inside / "new.csv", "--out", whole)
-    scored, expected = (read_table(path)["prediction"].to_pylist() for path in (out, whole))
-    assert [k for k, value in enumerate(scored) if value is None] == [3, 9, 70]
+    table, complete = read_table(out), read_table(whole)
+    scored, expected = table["prediction"].to_pylist(), complete["prediction"].to_pylist()
+    new = read_table(inside / "new.csv")
     known = [k for k in range(200) if k not in (3, 9, 70)]
     assert [scored[k] for k in known] == pytest.approx([expected[k] for k in known])
-    weights = read_table(out)["weight_pred_north"].to_numpy()
-    assert np.isfinite(weights).all()
+    for row, other in {3: "south", 70: "south", 9: "north"}.items():
+        assert scored[row] == pytest.approx(new[f"pred_{other}"][row].as_py())
+        assert table[f"weight_pred_{other}"][row].as_py() == 1.0
+        assert table["asked"][row].as_py() == f"pred_{other}"
 
 
 def test_a_class_without_a_prediction_is_empty_too(tmp_path):
     fit = [*zero_one(tmp_path), "--predictions", "p_a,p_b", "--task", "classification"]
     call(*fit, "--gate", "equal")
     table = read_table(tmp_path / "t.csv")
-    probabilities = pa.array([None, *table["p_a"].to_pylist()[1:]])
-    csv.write_csv(table.set_column(1, "p_a", probabilities), tmp_path / "new.csv")
+    names = table.column_names
+    for name in ("p_a", "p_b"):
+        column = pa.array([None, *table[name].to_pylist()[1:]])
+        table = table.set_column(names.index(name), name, column)
+    csv.write_csv(table, tmp_path / "new.csv")
     model, out = tmp_path / "m.localma", tmp_path / "s.jsonl"
     call("predict", model, tmp_path / "new.csv", "--missing", "nan", "--out", out)
     first, second, *_ = map(json.loads, out.read_text().splitlines())
-    assert (first["prediction"], first["p_1"], first["weight_p_a"]) == (None, None, 0.5)
+    assert (first["prediction"], first["p_1"], first["weight_p_a"]) == (None, None, 0.0)
     assert second["prediction"] in (0, 1)
+    refused = call(
+        "predict", model, tmp_path / "new.csv", "--missing", "renormalize", "--out", out, code=1
+    )
+    assert "No candidate is left in 1 of" in str(refused.exception)
 
 
 def test_all_rows_may_be_without_a_prediction(inside, tmp_path):
     table = read_table(inside / "new.csv")
     empty = pa.array([None] * 200, pa.float64())
-    place = table.column_names.index("pred_south")
-    csv.write_csv(table.set_column(place, "pred_south", empty), tmp_path / "t.csv")
+    for name in ("pred_south", "pred_north"):
+        table = table.set_column(table.column_names.index(name), name, empty)
+    csv.write_csv(table, tmp_path / "t.csv")
     out = tmp_path / "s.csv"
     call("predict", "rent.localma", tmp_path / "t.csv", "--missing", "nan", "--out", out)
     assert read_table(out)["prediction"].null_count == 200
@@ -1693,7 +1706,42 @@ def test_other_words_for_missing_are_refused(inside, tmp_path):
         "predict", "rent.localma", "new.csv", "--missing", "skip", "--out", tmp_path / "s.csv",
         code=2,
     )  # fmt: skip
-    assert "--missing must be error or nan" in " ".join(refused.stderr.split())
+    assert "--missing must be error, renormalize or nan" in " ".join(refused.stderr.split())
+
+
+def test_fewer_candidates_run_within_a_budget(inside, tmp_path):
+    out = tmp_path / "s.csv"
+    call("predict", "rent.localma", "new.csv", "--max-candidates", "1", "--out", out)
+    weights = [read_table(out)[f"weight_pred_{name}"].to_numpy() for name in ("north", "south")]
+    assert set(np.max(weights, axis=0)) == {1.0}
+    refused = call("predict", "rent.localma", "new.csv", "--budget", ".5", "--out", out, code=2)
+    assert "No candidate fits a --budget of 0.5 per row; the cheapest" in " ".join(
+        refused.stderr.split()
+    )
+
+
+def test_fits_on_incomplete_predictions(gaps, inside, tmp_path):
+    table = read_table(inside / "train.csv")
+    predictions = table["pred_north"].to_pylist()
+    place = table.column_names.index("pred_north")
+    half = pa.array([None if k % 2 else value for k, value in enumerate(predictions)])
+    csv.write_csv(table.set_column(place, "pred_north", half), tmp_path / "half.csv")
+    out = tmp_path / "half.localma"
+    fit = [
+        "fit",
+        tmp_path / "half.csv",
+        "--target",
+        "rent",
+        "--predictions",
+        "pred_*",
+        "--out",
+        out,
+    ]
+    failed = str(call(*fit, code=1).exception)
+    assert "add --missing renormalize" in failed
+    call(*fit, "--missing", "renormalize", "--robust", "--gate", "global")
+    call("predict", out, gaps, "--out", tmp_path / "s.csv")  # as the fit
+    assert read_table(tmp_path / "s.csv")["prediction"].null_count == 0
 
 
 @pytest.mark.parametrize(

@@ -171,10 +171,20 @@ class TestWhatIsFound:
             "measured": rng.normal(size=20)[cluster],
             "code": cluster.astype(float),
         }[column]
+        frame["weather"] = rng.normal(size=20)[cluster]
         blocks = blocks_of(frame, P, y)
         assert blocks.dependence.kind == "column"
         assert len(np.unique(blocks.numbers)) == 20
         assert kind_of(frame.drop(columns=column), P, y) is None
+
+    def test_numbers_that_determine_no_other_input_describe_rows(self):
+        """Sizes of disks: errors may jump from one to the next, and new rows have the same."""
+        rng = np.random.default_rng(0)
+        size = np.array([80, 85, 107, 170, 210, 212, 245, 250, 340, 420, 425, 528, 540, 1000.0])
+        level = rng.integers(len(size), size=400)
+        X, P, y = sample(rng, 400)
+        P = P + rng.normal(size=(len(size), 3))[level]
+        assert kind_of(np.column_stack([X, size[level]]), P, y) is None
 
     def test_districts_describe_rows(self):
         pd = pytest.importorskip("pandas")
@@ -199,7 +209,8 @@ class TestWhatIsFound:
         p = np.empty(300)
         for k in range(len(p)):
             column = rng.integers(levels, size=(n, 1)).astype(float)
-            (found,) = number_columns(column)
+            weather = rng.normal(size=levels)[column[:, 0].astype(int)]
+            found, _ = number_columns(np.column_stack([column, weather]))
             p[k] = intraclass(normal_scores(rng.normal(size=(n, 4))), found.numbers, found.n_waves)[
                 1
             ]
@@ -438,10 +449,17 @@ class TestEstimator:
         cluster = rng.integers(20, size=300)
         X, P, y = sample(rng, 300)
         P = P + rng.normal(size=(20, 3))[cluster]
-        frame = pd.DataFrame(X, columns=list("abc")).assign(pressure=rng.normal(size=20)[cluster])
+        frame = pd.DataFrame(X, columns=list("abc"))
+        frame["pressure"] = rng.normal(size=20)[cluster]
+        frame["wind"] = 0.1 * rng.normal(size=20)[cluster]
         model = LocalMARegressor(gate_features=TableEncoder(), random_state=0)
         model.fit(frame, y, predictions=P)
-        assert str(model.dependence_).startswith("Rows with the same value of 'pressure' are alike")
+        assert str(model.dependence_).startswith(
+            (
+                "Rows with the same value of 'pressure' are alike",
+                "Rows with the same value of 'wind' are alike",
+            )
+        )
 
     def test_an_unknown_choice_is_refused(self):
         with pytest.raises(ValueError, match="Pass 'auto', 'shuffled' or 'blocks'"):

@@ -14,10 +14,12 @@ FOUNDATION = {"errors", "_types", "_optional"}
 TOOLS = {
     "formatting",
     "progress",
+    "records",
     "imports",
     "pretrained",
     "_torch_packages",
     "_signals",
+    "_threads",
     "compiled",
 }
 LAYERS = [
@@ -48,8 +50,8 @@ ONLY = {
 """Rooms that may import nothing but these."""
 STRANGERS = {("gates", "candidates")}
 
-# The method `save` of an estimator calls `model_file.save`, and imports it when it is called.
-ALLOWED = {("estimators", "model_file")}
+# Methods of an estimator, such as `save` and `answer`, import these when they are called.
+ALLOWED = {("estimators", "model_file"), ("estimators", "production")}
 
 
 def modules():

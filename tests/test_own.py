@@ -163,8 +163,8 @@ def test_inner_folds_keep_groups_whole() -> None:
     P = random.normal(size=(300, 2)) * 0.01
     together = fitted("residual", "squared_error", X, P, y, groups=groups)
     apart = fitted("residual", "squared_error", X, P, y)
-    assert apart.corrections_[0].trees.n_rounds == 40
-    assert together.corrections_[0].trees.n_rounds < 10
+    assert apart.corrections_[0].trees.n_rounds >= 80
+    assert together.corrections_[0].trees.n_rounds < 20
 
 
 def test_a_class_without_rows_keeps_a_small_probability() -> None:

@@ -140,7 +140,11 @@ class TestParameters:
         [
             ("candidates", 5, "Pass candidates={'name': fitted_model, ...}."),
             ("loss", None, "Pass a name such as 'squared_error', or a localma.losses.Loss."),
-            ("gate", 3, "Pass one of 'auto', 'local', 'global', 'equal', 'paper', or a Gate"),
+            (
+                "gate",
+                3,
+                "Pass one of 'auto', 'local', 'trees', 'global', 'equal', 'paper', or a Gate",
+            ),
             ("gate_features", 3.5, "Pass a list of columns, a transformer or a function of X"),
             ("cv", 1, "Pass a number of folds from 2 on, or a splitter of scikit-learn."),
             ("random_state", -1, "Pass an integer from 0 on, or None."),

@@ -669,22 +669,35 @@ def name_columns(table: Sized) -> list[Grouping]:
 def number_columns(inputs: AnyArray | None, names: Sequence[str] = ()) -> list[Grouping]:
     """Columns of numbers whose values may name clusters.
 
-    Irregular numbers that repeat exactly were measured once for several rows, such as the weather
-    of a day. Whole or rounded numbers are rather amounts, hours or rooms. They count only if there
-    are many, and then only the part of their effect that is no smooth function of them, which a
-    gate could hardly learn. Samples of more than 50,000 rows are not looked at.
+    The value of such a column determines another input, which was measured once for all rows of a
+    cluster, such as the weather of a day. A column that determines nothing describes its row, such
+    as the size of a disk: new rows will have the same values. Whole or rounded numbers count only
+    if there are many, and then only the part of their effect that is no smooth function of them,
+    which a gate could hardly learn. Samples of more than 50,000 rows are not looked at.
     """
     if inputs is None or len(inputs) > MOST_ROWS:
         return []
     columns = []
+    n_levels = [len(np.unique(values)) for values in inputs.T]
     for j, values in enumerate(inputs.T):
         levels, numbers = np.unique(values.astype(np.float64), return_inverse=True)
         D, are_rounded = len(levels), _are_rounded(levels)
-        if (FEWEST_CODES if are_rounded else FEWEST_LEVELS) <= D <= len(values) / 2:
+        if not (FEWEST_CODES if are_rounded else FEWEST_LEVELS) <= D <= len(values) / 2:
+            continue
+        varied = [k for k in range(len(n_levels)) if k != j and n_levels[k] >= D / 2]
+        if _determine(numbers, inputs[:, varied]):
             n_waves = D // 2 if are_rounded else D // 4
             name = repr(names[j]) if names else f"input {j}"
             columns.append(Grouping(name, numbers.astype(np.intp), n_waves))
     return columns
+
+
+def _determine(numbers: Rows, others: AnyArray) -> bool:
+    """Whether the rows (n,) with the same number have equal values in a column of others (n, q)."""
+    order = np.argsort(numbers, kind="stable")
+    same = np.diff(numbers[order]) == 0
+    changes = others[order[1:]] != others[order[:-1]]
+    return bool((~changes[same].any(axis=0)).any())
 
 
 def _are_rounded(levels: Float64) -> bool:

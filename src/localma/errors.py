@@ -138,6 +138,40 @@ class CandidateError(LocalMAError, ValueError):
         return remake, (str(self),), vars(self)
 
 
+class NoAnswerError(LocalMAError, RuntimeError):
+    """All candidates failed in some rows.
+
+    Parameters
+    ----------
+    message : str
+        The rows, and what failed.
+    rows : sequence of int
+        The rows without any candidate, counted from zero.
+    python_hint : str, optional
+        What to do in terms of Python.
+
+    Examples
+    --------
+    >>> from localma import LocalMARegressor
+    >>> X = [[0.0], [1.0], [2.0]]
+    >>> candidates = {"log": lambda X: [float("nan"), 0.0, 0.7]}
+    >>> model = LocalMARegressor(candidates, gate="equal", missing="renormalize")
+    >>> try:
+    ...     model.fit(X, [0.0, 0.1, 0.6]).predict(X)
+    ... except RuntimeError as error:
+    ...     print(type(error).__name__, error.rows)
+    NoAnswerError (0,)
+    """
+
+    def __init__(self, message: str, *, rows: Sequence[int], python_hint: str = "") -> None:
+        super().__init__(message, python_hint=python_hint)
+        self.rows = tuple(rows)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Pickling loses keyword-only arguments, for example in a worker process.
+        return partial(type(self), rows=self.rows), (str(self),), vars(self)
+
+
 class ChangedCandidateError(LocalMAError, ValueError):
     """A candidate is not the model with which a file was saved.
 

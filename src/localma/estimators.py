@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from numbers import Integral
 from os import PathLike
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +25,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions, validate_par
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
+    assert_all_finite,
     check_is_fitted,
     column_or_1d,
     validate_data,
@@ -68,7 +69,14 @@ from localma.folds import (
 from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate, TreeGate
 from localma.gates.base import Evidence
 from localma.gates.constant import find_global_weights, standardize_outputs
+from localma.gates.incomplete import (
+    equal_weights,
+    fill_missing,
+    known_predictions,
+    replaced,
+)
 from localma.gates.labelled import Inputs, count_inputs
+from localma.gates.left_out import LeftOut
 from localma.losses import Loss, get_loss
 from localma.own.companions import OWN_MODELS, PREFIX, Wanted, add_own
 from localma.own.models import Sample, scored
@@ -90,6 +98,12 @@ from localma.tables.frames import (
     without_mask,
 )
 
+if TYPE_CHECKING:
+    from localma.production.answer import Answer
+    from localma.production.frontier import FrontierDisplay
+    from localma.production.health import Health
+    from localma.production.options import AnswerOptions, Costs
+    from localma.production.route import Route
 Own: TypeAlias = str | Sequence[str] | None
 """Own models: "auto" for all, or their kinds."""
 
@@ -120,6 +134,8 @@ REMEDIES = {
     "cv": "Pass a number of folds from 2 on, or a splitter of scikit-learn.",
     "folds": "Pass 'auto', 'shuffled' or 'blocks'.",
     "random_state": "Pass an integer from 0 on, or None.",
+    "missing": "Pass 'error', 'renormalize' or 'nan'.",
+    "robust": "Pass True or False.",
 }
 """What to do about a parameter of the wrong type or value."""
 
@@ -186,6 +202,8 @@ class _LocalMA(BaseEstimator):
         "cv": ["cv_object"],
         "folds": [StrOptions({"auto", "shuffled", "blocks"})],
         "random_state": ["random_state"],
+        "missing": [StrOptions({"error", "renormalize", "nan"})],
+        "robust": ["boolean"],
     }  # fmt: skip
     gate_: Gate
     pool_: Pool | None
@@ -197,6 +215,8 @@ class _LocalMA(BaseEstimator):
     mean_weights_: Array | None
     probes_: Probes | None
     sample_losses_: SampleLosses | None
+    largest_gap_: Array | None
+    left_out_: LeftOut | None
     shared_error_: SharedError | None
     _warned_outside = False
 
@@ -211,6 +231,8 @@ class _LocalMA(BaseEstimator):
         cv: Splits = None,
         folds: str = "auto",
         random_state: RandomState = None,
+        missing: str = "error",
+        robust: bool = False,
     ) -> None:
         self.candidates = candidates
         self.loss = loss
@@ -220,6 +242,8 @@ class _LocalMA(BaseEstimator):
         self.cv = cv
         self.folds = folds
         self.random_state = random_state
+        self.missing = missing
+        self.robust = robust
 
     def fit(
         self,
@@ -282,6 +306,7 @@ class _LocalMA(BaseEstimator):
             else:
                 self.global_weights_ = find_global_weights(data)
                 self.gate_ = gate.fit(data, global_weights=self.global_weights_, folds=split.folds)
+            self.left_out_ = self._leave_out(data) if self.robust else None
             self._check_fit(sample, P, data, replace(baseline, loss=data.loss))
             self.shared_error_ = self._find_shared_error(sample, P, data, split)
             warn(self.cautions_)
@@ -298,7 +323,12 @@ class _LocalMA(BaseEstimator):
         self.loss_ = data.loss
         return data
 
-    def predict(self, X: Table, predictions: Predictions | None = None) -> Array:
+    def predict(
+        self,
+        X: Table,
+        predictions: Predictions | None = None,
+        **options: Unpack[AnswerOptions],
+    ) -> Array:
         """Average the candidates with the weights of each row.
 
         Parameters
@@ -307,12 +337,17 @@ class _LocalMA(BaseEstimator):
             The inputs.
         predictions : array, dict or frame, optional
             Predictions of the candidates for X, as in `fit`, if they need not run here.
+        **options
+            Options of `answer`, such as `deadline`, `budget` and `missing`.
 
         Returns
         -------
         array of shape (n,), or (n, K) with several outputs
             The averages.
         """
+        if options or self.missing != "error":
+            averages: Array = self._answer(X, predictions, options).averages
+            return averages
         X = self._check_inputs(X)
         inputs = self._gate_inputs(X)
         if predictions is not None:
@@ -320,6 +355,148 @@ class _LocalMA(BaseEstimator):
         # The gate needs no prediction, so a candidate need not run on rows with a zero weight.
         W = self.gate_.predict_weights(inputs)
         return local_average(W, self._run_candidates(X, only=None if W.all() else W != 0))
+
+    def answer(
+        self,
+        X: Table,
+        predictions: Predictions | None = None,
+        **options: Unpack[AnswerOptions],
+    ) -> Answer:
+        """Predict, and record which candidates ran, which failed and what it cost.
+
+        The gate needs no predictions, so it runs first. A candidate only runs on the rows in which
+        it has weight. Candidates behind a URL, and networks from files, run at the same time in
+        threads. Others run one after another.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs.
+        predictions : array, dict or frame, optional
+            Predictions of the candidates for X, as in `fit`, if they need not run here. With
+            ``missing="renormalize"`` they may contain NaN and leave out candidates.
+        **options
+            Options of this answer:
+
+            - `missing` : {"error", "renormalize", "nan"}. What to do if a candidate with weight
+              raises an error, is too late or returns NaN. By default the parameter of the model.
+              "renormalize" sets its weight to zero in these rows, and the others sum to one. A row
+              without any candidate is an error; with "nan" it is NaN (a label is None).
+            - `min_weight` : float, default=0. Candidates with less weight in a row do not run on
+              it, except the one with the largest weight.
+            - `max_candidates` : int. The largest number of candidates in a row.
+            - `budget` : float. The largest cost of a row. In each row, the candidates are kept
+              that leave the largest weight in the budget.
+            - `costs` : array (M,) or dict. The cost of a row for each candidate, such as
+              ``model.pool_.measure_costs(X)``. By default the `cost` of each candidate.
+            - `deadline` : float. Seconds for the whole answer. What has not come back counts as
+              missing.
+            - `timeout` : float or dict. Seconds for each candidate.
+            - `retries` : int or dict, default=0. Further calls of a candidate after one that
+              failed. They try the halves of the rows that failed, or a single row again.
+            - `breaker` : Breaker or None. When a candidate that keeps failing is no longer
+              called. By default after 5 failures in a row, for 30 seconds.
+
+        Returns
+        -------
+        Answer
+            The prediction and its record. It prints as a table.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from localma import LocalMARegressor
+        >>> X = np.linspace(1, 2, 50)[:, None]
+        >>> candidates = {"low": lambda X: 0.75 * X[:, 0], "high": lambda X: 1.25 * X[:, 0]}
+        >>> model = LocalMARegressor(candidates, gate="equal").fit(X, X[:, 0])
+        >>> def broken(X):
+        ...     raise ConnectionError("no route to host")
+        >>> model.pool_.candidates[0].function = broken
+        >>> answer = model.answer([[1.0]], missing="renormalize")
+        >>> answer.prediction.tolist(), [failure.candidate for failure in answer.failures]
+        ([1.25], ['low'])
+        """
+        return self._answer(X, predictions, options)
+
+    def _answer(self, X: Table, predictions: Predictions | None, options: AnswerOptions) -> Answer:
+        from localma.production.answer import answer
+        from localma.production.options import Options
+
+        return answer(self, X, predictions, Options(**options))
+
+    def route(self, X: Table) -> Route:
+        """Name one candidate per row: the one with the largest weight.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            The inputs. With more rows, the rules are more precise.
+
+        Returns
+        -------
+        Route
+            The candidate of each row, its weight, and the rule of its region in words.
+        """
+        from localma.production.route import route
+
+        return route(self, X)
+
+    def frontier(
+        self,
+        X: Table,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        predictions: Predictions | None = None,
+        costs: Costs | None = None,
+        max_increase: float = 0.01,
+    ) -> FrontierDisplay:
+        """Compare the risk and the cost of settings that leave out candidates.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, p)
+            Labelled rows, on which neither the candidates nor the model were fitted.
+        y : array of shape (n,) or (n, K)
+            Their targets or labels.
+        sample_weight : array of shape (n,), optional
+            Weights of the rows.
+        predictions : array, dict or frame, optional
+            Predictions of the candidates for X, as in `fit`, if they need not run here.
+        costs : array of shape (M,) or dict, optional
+            The cost of a row for each candidate, as in `answer`.
+        max_increase : float
+            The largest accepted increase of the risk, as a share of the risk with all candidates.
+
+        Returns
+        -------
+        FrontierDisplay
+            Risk and cost of each setting, and the cheapest one within the accepted increase.
+        """
+        from localma.production.frontier import frontier
+
+        return frontier(
+            self,
+            X,
+            y,
+            sample_weight=sample_weight,
+            predictions=predictions,
+            costs=costs,
+            max_increase=max_increase,
+        )
+
+    def health(self) -> Health:
+        """Show which candidates keep failing, in this process.
+
+        Returns
+        -------
+        Health
+            The state of each candidate's circuit breaker, its failures in a row, and its calls
+            that have not returned.
+        """
+        from localma.production.health import health
+
+        return health(self)
 
     def predict_weights(self, X: Table, *, return_support: bool = False) -> Any:
         """Weight of each candidate for each row.
@@ -342,6 +519,8 @@ class _LocalMA(BaseEstimator):
         """
         X = self._check_inputs(X)
         inputs = self.gate_features_.transform(X)
+        if self._allows_missing:
+            check_finite(inputs)
         weights = self._in_container(self.gate_.predict_weights(inputs), X)
         if return_support:
             return weights, self.gate_.support(inputs)
@@ -584,6 +763,8 @@ class _LocalMA(BaseEstimator):
         numbers = None if groups is None else number_groups(groups, n)
         in_parts = gate.reads_in_parts(n, count_groups(numbers, weight))
         inputs = self.gate_features_.transform(X, in_parts=in_parts)
+        if self._allows_missing:
+            check_finite(inputs)
         own = None
         if kinds:
             transform = self.gate_features_.transform
@@ -661,9 +842,14 @@ class _LocalMA(BaseEstimator):
         fixed: dict[str, Array] = {}
         if self._task == "regression":
             names = [name for name in sample.pool.names if name not in sample.pool.own_names]
-            P = sample.pool.predict(sample.X, only=names, outputs=sample.outputs)
+            P = sample.pool.predict(
+                sample.X, only=names, outputs=sample.outputs, allow_missing=self._allows_missing
+            )
             fixed = {name: P[:, sample.pool.names.index(name)] for name in names}
         columns = [values.reshape(len(targets), -1) for values in fixed.values()]
+        if columns:
+            complete, _ = fill_missing(np.stack(columns, axis=1), equal_weights)
+            columns = list(complete.swapaxes(0, 1))
         outputs = np.stack(
             columns or [np.broadcast_to(targets.mean(axis=0), targets.shape)], axis=1
         )
@@ -745,8 +931,9 @@ class _LocalMA(BaseEstimator):
                 task=self._task,
                 classes=self._find_classes(y, sample.predictions),
                 outputs=outputs,
+                allow_missing=self._allows_missing,
             )
-            return P, weight
+            return self._complete(P, weight, y=y)
         if sample.predictions is not None and sample.has_own_models:
             raise InvalidInputError(
                 "A CrossFitted candidate makes its own predictions of the sample; predictions= "
@@ -765,16 +952,64 @@ class _LocalMA(BaseEstimator):
         self.candidate_names_ = self.pool_.names
         classes = self._find_classes(y, sample.predictions)
         if sample.predictions is not None:
-            names = self.candidate_names_
-            return self._given(sample.predictions, len(y), classes, outputs, names), weight
-        P = self.pool_.predict(sample.X, given={**(fixed or {}), **out_of_fold}, outputs=outputs)
-        return _without_uncovered(P, covered, weight)
+            given = self._given(
+                sample.predictions,
+                len(y),
+                classes,
+                outputs,
+                self.candidate_names_,
+                allow_missing=self._allows_missing,
+            )
+            return self._complete(given, weight, y=y)
+        P = self.pool_.predict(
+            sample.X,
+            given={**(fixed or {}), **out_of_fold},
+            outputs=outputs,
+            allow_missing=self._allows_missing,
+        )
+        return self._complete(*_without_uncovered(P, covered, weight), y=y)
+
+    @property
+    def _allows_missing(self) -> bool:
+        """Whether predictions of the sample may be missing."""
+        return self.missing != "error"
+
+    def _complete(
+        self, P: Array, weight: Array | None, *, y: AnyArray
+    ) -> tuple[Array, Array | None]:
+        """Fill missing predictions of the sample; a row without any has no weight."""
+        if not self._allows_missing or not np.isnan(P).any():
+            return P, weight
+
+        def find_weights(complete: Array) -> Array:
+            outputs, targets = self._gate_outputs(complete, y)
+            inputs = np.empty((len(targets), 0))
+            counted = Labelled.of(
+                inputs, outputs, targets, loss=self.loss_, sample_weight=self._counted(P, weight)
+            )
+            return find_global_weights(counted)
+
+        counted = self._counted(P, weight)
+        complete, has_any = fill_missing(P, find_weights)
+        return complete, weight if has_any.all() else counted
+
+    def _counted(self, P: Array, weight: Array | None) -> Array:
+        """Weights of the rows, zero without any prediction; an error if none is left."""
+        has_any = known_predictions(P).any(axis=1)
+        counted = has_any * (1.0 if weight is None else weight)
+        if not counted.any():
+            raise InvalidInputError(
+                "At least one row must have the prediction of a candidate; all predictions of the "
+                f"{len(P)} rows are missing. Check the names and the values of the predictions."
+            )
+        return np.asarray(counted)
 
     def _check_fit(self, sample: _Sample, P: Array, data: Labelled, baseline: Baseline) -> None:
         """Learn what later checks need, and find the reasons to doubt this fit."""
         constant = baseline.learn()
         self.constant_prediction_ = constant if np.isfinite(constant).all() else None
         self.sample_losses_ = SampleLosses.of_sample(data)
+        self.largest_gap_ = self._largest_gap(data)
         self.mean_weights_ = _average_weights(self.gate_, data)
         self.probes_ = None if self.pool_ is None else Probes.of(sample.X)
         trained: list[Caution] = []
@@ -792,6 +1027,17 @@ class _LocalMA(BaseEstimator):
         self.cautions_ = find_cautions(
             self.gate_, data, baseline, names, features, sample.X, trained
         )
+
+    def _leave_out(self, data: Labelled) -> LeftOut:
+        """Fit the weights without each candidate."""
+        M = data.n_candidates
+        takes = np.zeros((M, M), dtype=bool) if self.pool_ is None else self.pool_.takes
+        return LeftOut.of(self.gate_, data, takes)
+
+    def _largest_gap(self, data: Labelled) -> Array:
+        """Largest difference of two candidates in a row of the sample: (K,)."""
+        low, high = data.P.min(axis=1), data.P.max(axis=1)
+        return np.asarray((high - low).max(axis=0), dtype=np.float64)
 
     def _find_shared_error(
         self, sample: _Sample, P: Array, data: Labelled, split: _Split
@@ -822,7 +1068,14 @@ class _LocalMA(BaseEstimator):
 
     # Steps of a prediction.
 
-    def _check_inputs(self, X: Table, *, reset: bool = False, gate: Gate | None = None) -> Any:
+    def _check_inputs(
+        self,
+        X: Table,
+        *,
+        reset: bool = False,
+        gate: Gate | None = None,
+        allow_missing: bool | None = None,
+    ) -> Any:
         """Record or check the features' names and number; plain numbers become an array.
 
         Inputs that are not a table (texts, images, data sets) pass unchanged if the gate takes
@@ -841,6 +1094,10 @@ class _LocalMA(BaseEstimator):
         if self.gate_features is None and column_names(X) is None:
             if gate.needs_inputs:
                 refuse_dates(X)
+            if allow_missing is None:
+                allow_missing = self._allows_missing
+            if allow_missing:  # in columns of predictions; `check_finite` looks at the others
+                return validate_data(self, X, reset=reset, ensure_all_finite="allow-nan")
             return validate_data(self, X, reset=reset)
         return validate_data(self, X, reset=reset, skip_check_array=True)
 
@@ -848,13 +1105,17 @@ class _LocalMA(BaseEstimator):
         self, X: Table, only: RowMask | None = None, rows: Sequence[int] | None = None
     ) -> Array:
         """Predictions of the pool: (n, M) or (n, M, K)."""
+        return self._pool().predict(X, only=only, outputs=self._outputs(), rows=rows)
+
+    def _pool(self) -> Pool:
+        """The candidates, or an error if there are none to run."""
         if self.pool_ is None or self.pool_.supplied_names:
             raise InvalidInputError(
                 "This model has no candidates to run: it was fitted with predictions=, or loaded "
                 "with candidates={}. Pass predictions= of "
                 f"{', '.join(map(repr, self._names_to_supply()))}, or load it with its candidates."
             )
-        return self.pool_.predict(X, only=only, outputs=self._outputs(), rows=rows)
+        return self.pool_
 
     def _given(
         self,
@@ -863,6 +1124,7 @@ class _LocalMA(BaseEstimator):
         classes: Labels | None,
         outputs: OutputNames,
         names: Sequence[str],
+        allow_missing: bool = False,
     ) -> Array:
         """Predictions that a user passed, checked against the candidates: (n, M) or (n, M, K)."""
         _, P = Pool.from_predictions(
@@ -872,10 +1134,13 @@ class _LocalMA(BaseEstimator):
             names=names,
             classes=classes,
             outputs=outputs,
+            allow_missing=allow_missing,
         )
         return P
 
-    def _all_predictions(self, X: Table, predictions: Predictions | None) -> Array:
+    def _all_predictions(
+        self, X: Table, predictions: Predictions | None, *, allow_missing: bool = False
+    ) -> Array:
         """Predictions that a user passed, or those of the pool: (n, M) or (n, M, K)."""
         if predictions is None:
             return self._run_candidates(X)
@@ -884,11 +1149,24 @@ class _LocalMA(BaseEstimator):
         names: Sequence[str] = self.candidate_names_
         if self.pool_ is not None and not holds_all(predictions, self.pool_.stacked_names, names):
             names = self._names_to_supply()
-        P = self._given(predictions, n_rows(X), classes, self._outputs(), names)
+        P = self._given(predictions, n_rows(X), classes, self._outputs(), names, allow_missing)
         if self.pool_ is None or len(names) == len(self.candidate_names_):
             return P
-        given = {name: P[:, m] for m, name in enumerate(names)}
-        return self.pool_.predict(X, given=given, outputs=self._outputs())
+        positions = [self.candidate_names_.index(name) for name in names]
+        known = known_predictions(P)
+        complete = replaced(P, known, self.global_weights_[positions])
+        given = {name: complete[:, m] for m, name in enumerate(names)}
+        values = self.pool_.predict(X, given=given, outputs=self._outputs())
+        values[~known.any(axis=1)] = np.nan
+        values[:, positions] = P
+        return values
+
+    def _incomplete_predictions(self, X: Table) -> Array:
+        """Predictions of the pool, NaN where they are missing: (n, M) or (n, M, K)."""
+        pool, names = self._pool(), self._names_to_supply()
+        P = pool.predict(X, only=names, outputs=self._outputs(), allow_missing=True)
+        given = {name: P[:, pool.names.index(name)] for name in names}
+        return self._all_predictions(X, given, allow_missing=True)
 
     def _names_to_supply(self) -> Sequence[str]:
         """Names of the candidates whose predictions a user passes: all that take no others'."""
@@ -969,6 +1247,14 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         copies of a row; see `dependence_`.
     random_state : int, RandomState instance or None, default=None
         Seed of folds and of training.
+    missing : {"error", "renormalize", "nan"}, default="error"
+        What to do about a missing prediction of a candidate. "renormalize": the weights of the
+        others in the row are renormalised, in `fit`, `predict` and `answer`. A row without any
+        prediction does not count in a fit, and is an error in a prediction. "nan": the same, but
+        its prediction is NaN.
+    robust : bool, default=False
+        Whether to also fit the weights without each candidate, for answers in which one fails. A
+        fit then takes up to twice as long.
 
     Attributes
     ----------
@@ -994,6 +1280,10 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         Reasons to doubt this fit; `fit` warns of them.
     dependence_ : Dependence or None
         How rows of the sample depend on each other, if that decided what was held out.
+    left_out_ : LeftOut or None
+        The weights without each candidate, with `robust`.
+    largest_gap_ : array of shape (K,)
+        The largest difference of two candidates in a row of the sample; for classes one.
     shared_error_ : SharedError or None
         The error that all candidates share, if it is clear that `own` would remove one.
     n_features_in_ : int
@@ -1130,6 +1420,14 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         What a fold holds out, as in `LocalMARegressor`.
     random_state : int, RandomState instance or None, default=None
         Seed of folds and of training.
+    missing : {"error", "renormalize", "nan"}, default="error"
+        What to do about a missing prediction of a candidate. "renormalize": the weights of the
+        others in the row are renormalised, in `fit`, `predict` and `answer`. A row without any
+        prediction does not count in a fit, and is an error in a prediction. "nan": the same, but
+        its prediction is NaN.
+    robust : bool, default=False
+        Whether to also fit the weights without each candidate, for answers in which one fails. A
+        fit then takes up to twice as long.
 
     Attributes
     ----------
@@ -1165,6 +1463,8 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         cv: Splits = None,
         folds: str = "auto",
         random_state: RandomState = None,
+        missing: str = "error",
+        robust: bool = False,
     ) -> None:
         super().__init__(
             candidates,
@@ -1175,9 +1475,16 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
             cv=cv,
             folds=folds,
             random_state=random_state,
+            missing=missing,
+            robust=robust,
         )
 
-    def predict_proba(self, X: Table, predictions: Predictions | None = None) -> Array:
+    def predict_proba(
+        self,
+        X: Table,
+        predictions: Predictions | None = None,
+        **options: Unpack[AnswerOptions],
+    ) -> Array:
         """Average the candidates' probabilities of the classes.
 
         Parameters
@@ -1186,14 +1493,15 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
             The inputs.
         predictions : array, dict or frame, optional
             Predictions of the candidates for X, as in `fit`, if they need not run here.
+        **options
+            Options of `answer`, such as `deadline`, `budget` and `missing`.
 
         Returns
         -------
         array of shape (n, K)
             Probabilities in the order of `classes_`.
         """
-        probabilities = np.clip(super().predict(X, predictions), 0.0, None)
-        return probabilities / probabilities.sum(axis=1, keepdims=True)
+        return normalized(super().predict(X, predictions, **options))
 
     def predict_set(
         self, X: Table, level: float = 0.9, predictions: Predictions | None = None
@@ -1238,7 +1546,12 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         sets = evidence.predict_set(inputs, self._all_predictions(X, predictions), level)
         return self._in_container(sets, X, [str(label) for label in self.classes_.tolist()])
 
-    def predict(self, X: Table, predictions: Predictions | None = None) -> Labels:  # type: ignore[override]
+    def predict(  # type: ignore[override]
+        self,
+        X: Table,
+        predictions: Predictions | None = None,
+        **options: Unpack[AnswerOptions],
+    ) -> Labels:
         """Most probable class of each row.
 
         Parameters
@@ -1247,14 +1560,24 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
             The inputs.
         predictions : array, dict or frame, optional
             Predictions of the candidates for X, as in `fit`, if they need not run here.
+        **options
+            Options of `answer`, such as `deadline`, `budget` and `missing`.
 
         Returns
         -------
         array of shape (n,)
-            Labels of `classes_`.
+            Labels of `classes_`; None in a row without any candidate if ``missing="nan"``.
         """
-        labels = np.argmax(self.predict_proba(X, predictions), axis=1)
-        return np.asarray(self.classes_[labels])
+        return self._labels(self.predict_proba(X, predictions, **options))
+
+    def _labels(self, probabilities: Array) -> Labels:
+        """Most probable class of each row, or None if it has no probabilities: (n,)."""
+        labels = np.asarray(self.classes_[np.argmax(probabilities, axis=1)])
+        unknown = np.isnan(probabilities[:, 0])
+        if unknown.any():
+            labels = labels.astype(object)
+            labels[unknown] = None
+        return labels
 
     def score(
         self,
@@ -1301,6 +1624,9 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         self.classes_ = classes
         return classes
 
+    def _largest_gap(self, data: Labelled) -> Array:
+        return np.ones(len(self.classes_))  # of two probabilities
+
     def _plain_targets(self, y: AnyArray) -> Array:
         return np.eye(len(labels := np.unique(y)))[np.searchsorted(labels, y)]
 
@@ -1317,6 +1643,22 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         if self.loss_.name == "cross_entropy":
             return np.take_along_axis(P, observed[:, None, None], axis=2), np.ones((len(y), 1))
         return P, np.eye(len(self.classes_))[observed]
+
+
+def check_finite(inputs: Inputs) -> None:
+    """Refuse inputs of the gate with missing values, if predictions in X may be missing."""
+    if isinstance(inputs, np.ndarray) and inputs.dtype.kind == "f":
+        assert_all_finite(inputs, input_name="X")
+
+
+def normalized(probabilities: Array) -> Array:
+    """Probabilities without rounding errors: not negative, each row summing to one.
+
+    >>> normalized(np.array([[0.5, 0.75, -1e-17]])).tolist()
+    [[0.4, 0.6, 0.0]]
+    """
+    probabilities = np.clip(probabilities, 0.0, None)
+    return probabilities / probabilities.sum(axis=1, keepdims=True)
 
 
 @contextmanager

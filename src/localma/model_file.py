@@ -39,11 +39,13 @@ from localma.errors import FileFormatError, InvalidInputError, LocalMAError, Unt
 from localma.estimators import Features, LocalMAClassifier, LocalMARegressor
 from localma.gates import Gate
 from localma.gates.base import arrays_below, is_number, numbered_arrays, simplex_weights
+from localma.gates.left_out import LeftOut
 from localma.gates.recipes import Restoring, describe_gate, restore_gate
 from localma.losses import Loss, get_loss, is_registered
 from localma.own.companions import OWN_MODELS, restore_own, saved_own
 from localma.own.shared_error import SharedError
 from localma.probes import Recorded, check_candidates
+from localma.production.options import Missing
 from localma.storage.array_file import ArrayFile, Arrays, Json, read, shown, to_bytes
 from localma.storage.whole_files import write_whole
 from localma.tables.encoder import GateFeatures
@@ -71,6 +73,7 @@ FIELDS: Types = {
     "output_names": (list, type(None)),
     "evidence": (dict,),
     "probes": (dict, type(None)),
+    "production": (dict, type(None)),
     "notes": (dict,),
 }
 """Fields of the description and their types in JSON."""
@@ -102,6 +105,16 @@ DEPENDENCE_FIELDS: Types = {
 """Fields of the dependence between rows of the labelled sample."""
 LOSSES_FIELDS: Types = {"mean": (list,), "standard_error": (list,), "n": (int, float)}
 """Fields of the candidates' losses on the labelled sample."""
+
+PRODUCTION_FIELDS: Types = {
+    "missing": (str,),
+    "robust": (bool,),
+    "largest_gap": (list, type(None)),
+}
+"""What answers in production need: how to treat missing predictions, and how candidates differ."""
+
+OWNERS = ("gate.", "probes.", "left_out.", "own.")
+"""Beginnings of the names of arrays."""
 
 LONGEST_MESSAGE = 1_000
 """Characters of an error that `load` raises; a file could make it as long as itself."""
@@ -144,6 +157,8 @@ def save(
     description = _describe(model, Path(path).parent, dict(notes or {}))
     arrays: Arrays = {"global_weights": model.global_weights_}
     arrays |= {f"gate.{name}": array for name, array in model.gate_.arrays().items()}
+    if model.left_out_ is not None:
+        arrays |= {f"left_out.{name}": array for name, array in model.left_out_.arrays().items()}
     if probes and model.probes_ is not None and model.pool_ is not None:
         recorded = Recorded.of(model.probes_, model.pool_)
         description["probes"] = recorded.recipe()
@@ -252,7 +267,7 @@ def inspect(path: str | os.PathLike[str]) -> ArrayFile:
     """Checksum, description and types of the arrays of a saved model; nothing is restored."""
     try:
         file = read(Path(path), with_arrays=False)
-        _check_fields(file.description, FIELDS, "description", OPTIONAL_FIELDS)
+        _check_description(file.description)
     except LocalMAError as error:
         _shorten(error)
         raise
@@ -295,6 +310,7 @@ def _describe(model: Model, folder: Path, notes: dict[str, str]) -> Json:
         "n_outputs": getattr(model, "n_outputs_", None),
         "output_names": model.output_names_,
         "evidence": _describe_evidence(model),
+        "production": _describe_production(model),
         "notes": notes,
     }
     if hasattr(model, "feature_names_in_"):
@@ -319,6 +335,15 @@ def _describe_evidence(model: Model) -> Json:
     if model.shared_error_ is not None:
         evidence["shared_error"] = asdict(model.shared_error_)
     return evidence
+
+
+def _describe_production(model: Model) -> Json:
+    gap = model.largest_gap_
+    return {
+        "missing": model.missing,
+        "robust": model.left_out_ is not None,
+        "largest_gap": None if gap is None else [float(number) for number in gap],
+    }
 
 
 def _finite_or_null(values: Array) -> list[float | None]:
@@ -367,11 +392,17 @@ def _check_fields(
             )
 
 
+def _check_description(description: Json) -> None:
+    """Refuse a description with wrong fields; files from before answers in production lack one."""
+    description.setdefault("production", None)
+    _check_fields(description, FIELDS, "description", OPTIONAL_FIELDS)
+
+
 def _check_arrays(arrays: Arrays) -> None:
     if "global_weights" not in arrays:
         raise FileFormatError("The array 'global_weights' is missing.")
     for name, array in arrays.items():
-        if name != "global_weights" and not name.startswith(("gate.", "probes.", "own.")):
+        if name != "global_weights" and not name.startswith(OWNERS):
             raise FileFormatError(f"The file has an unknown array {shown(name)}.")
         may_be_nan = name.startswith(("gate.path.", "gate.gain"))  # an unknown risk is NaN
         if array.dtype.kind == "f" and not may_be_nan and not np.isfinite(array).all():
@@ -392,7 +423,7 @@ def _check_names(names: list[Any], number: int | None, owner: str) -> None:
 def _restore(file: ArrayFile, how: Restoring) -> Model:
     """The model without its loss, its inputs and its candidates."""
     description, arrays = file.description, file.arrays
-    _check_fields(description, FIELDS, "description", OPTIONAL_FIELDS)
+    _check_description(description)
     _check_arrays(arrays)
     if description["estimator"] not in ESTIMATORS:
         raise FileFormatError(f"Unknown estimator {shown(description['estimator'])}.")
@@ -409,12 +440,34 @@ def _restore(file: ArrayFile, how: Restoring) -> Model:
     model.dependence_ = _restore_dependence(evidence["dependence"])
     model.constant_prediction_ = _restore_constant(model, evidence["constant_prediction"])
     model.sample_losses_ = _restore_losses(evidence["sample_losses"], model.gate_.n_candidates)
+    _restore_production(model, description["production"], arrays_below(arrays, "left_out."))
     model.shared_error_ = _restore_shared_error(evidence.get("shared_error"))
     notes = description["notes"]
     if not all(isinstance(text, str) for text in notes.values()):
         raise FileFormatError(f"Notes must be texts; the file has {shown(notes)}.")
     model.notes_ = notes
     return model
+
+
+def _restore_production(model: Model, saved: Json, arrays: Arrays) -> None:
+    """How to treat missing predictions, the weights without each candidate, and their gap."""
+    if saved is None:
+        saved = {"missing": "error", "robust": False, "largest_gap": None}
+    _check_fields(saved, PRODUCTION_FIELDS, "production")
+    if saved["missing"] not in get_args(Missing):
+        raise FileFormatError(f"Missing predictions cannot be {shown(saved['missing'])}.")
+    model.missing, model.robust = saved["missing"], saved["robust"]
+    model.left_out_ = LeftOut.restore(arrays, model.gate_) if saved["robust"] else None
+    if arrays and not saved["robust"]:
+        raise FileFormatError("The file has weights without candidates, but is not robust.")
+    gap, K = saved["largest_gap"], _n_outputs(model)
+    if gap is not None and (len(gap) != K or not all(is_number(value) for value in gap)):
+        raise FileFormatError(f"The largest gap is {K} numbers; received {shown(gap)}.")
+    model.largest_gap_ = None if gap is None else np.array(gap, dtype=np.float64)
+
+
+def _n_outputs(model: Model) -> int:
+    return len(model.classes_) if isinstance(model, LocalMAClassifier) else model.n_outputs_
 
 
 def _restore_inputs(model: Model, description: Json) -> None:
@@ -488,7 +541,7 @@ def _restore_caution(saved: Json) -> Caution:
 def _restore_constant(model: Model, saved: list[Any] | None) -> Float64 | None:
     if saved is None:
         return None
-    K = len(model.classes_) if isinstance(model, LocalMAClassifier) else model.n_outputs_
+    K = _n_outputs(model)
     if len(saved) != K or not all(is_number(number) for number in saved):
         raise FileFormatError(f"A constant prediction is {K} numbers; received {shown(saved)}.")
     return np.array(saved, dtype=np.float64)

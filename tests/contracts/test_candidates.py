@@ -1008,9 +1008,9 @@ def test_bad_recipes_are_refused(recipe: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize("documented", [Candidate, Column, CrossFitted, as_candidate])
-def test_the_documentation_says_that_costs_are_only_shown(documented: Any) -> None:
+def test_the_documentation_says_what_costs_are_for(documented: Any) -> None:
     words = " ".join((documented.__doc__ or "").split())
-    assert "The summary and the report show it; it changes neither weights nor predict" in words
+    assert "Only budgets use it: `budget=` in `predict` and `answer`, and `frontier`." in words
 
 
 def test_messages_show_no_type_of_numpy() -> None:

@@ -20,8 +20,8 @@ from localma.checks.cautions import Caution
 from localma.errors import InvalidInputError, LocalMAWarning
 from localma.gates import ShrunkGate
 from localma.inspection import Summary, explain, observe, summarize
-from localma.inspection.display import plain
 from localma.inspection.summary import Advice
+from localma.records import plain
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")

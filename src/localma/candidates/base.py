@@ -15,6 +15,7 @@ from types import UnionType
 from typing import (
     Any,
     ClassVar,
+    NamedTuple,
     NewType,
     Self,
     TypedDict,
@@ -101,6 +102,15 @@ class RowError(InvalidInputError):
         self.row = row
 
 
+class _Call(NamedTuple):  # quicker to make than a dataclass, and each call makes one
+    """What all batches of a call have in common, as in `Candidate.predict`."""
+
+    task: Task
+    name: str
+    outputs: OutputNames
+    allow_missing: bool
+
+
 class Candidate(ABC):
     """A trained model ``f(x)``. It is never cloned and never refitted.
 
@@ -114,8 +124,8 @@ class Candidate(ABC):
     classes : array-like of shape (K,), optional
         Labels of the columns of its probabilities.
     cost : float, default=1.0
-        A number to record, such as the price of a call. The summary and the report show it; it
-        changes neither weights nor predictions.
+        What a row costs, such as the price of a call. Only budgets use it: `budget=` in `predict`
+        and `answer`, and `frontier`. It does not change the weights of a fit.
     batch_size : int, str or None, default=None
         Number of rows per call. None predicts all rows in one call. "auto" limits a call to 256 MiB
         of memory; an amount such as "1 GiB" sets another limit.
@@ -171,6 +181,10 @@ class Candidate(ABC):
         """
         return ()
 
+    def _can_do(self, task: Task) -> bool:
+        """Whether it states classes, if the task needs them."""
+        return task == "regression" or self.classes is not None
+
     def check_task(self, task: Task, name: str) -> None:
         """Raise an error if this candidate cannot do the task. Needs no data.
 
@@ -212,6 +226,11 @@ class Candidate(ABC):
     def source(self) -> str | None:
         """File or address of the model, for error messages; None if it has none."""
         return None
+
+    @property
+    def runs_beside(self) -> bool:
+        """Whether it waits for a server or leaves Python, so that several run at once."""
+        return False
 
     def _row_bytes(self, X: Table) -> int:
         """Memory per row during a call. X is the first row, as the model receives it."""
@@ -277,6 +296,7 @@ class Candidate(ABC):
         name: str | None = None,
         rows: Rows | None = None,
         outputs: OutputNames | None = None,
+        allow_missing: bool = False,
     ) -> Array:
         """Predict each row of X, and check the predictions.
 
@@ -294,6 +314,8 @@ class Candidate(ABC):
         outputs : OutputNames, optional
             The order of several outputs in regression. The columns of a data frame that the model
             returns are put in this order. By default the first data frame sets the order.
+        allow_missing : bool
+            Whether predictions may be missing. They are then NaN instead of an error.
 
         Returns
         -------
@@ -301,7 +323,13 @@ class Candidate(ABC):
             Regression (n,) or (n, K); classification (n, K), columns in the order of `classes`.
         """
         name = name or self.label
-        batches = self.in_batches(X, task, name=name, rows=rows, outputs=outputs)
+        if self.batch_size is None and self._can_do(task) and n_rows(X):
+            # Without a generator, which would take longer than many a model.
+            call = _Call(task, name, outputs or OutputNames(), allow_missing)
+            return self._predict_batch(unmasked(X), call, rows)
+        batches = self.in_batches(
+            X, task, name=name, rows=rows, outputs=outputs, allow_missing=allow_missing
+        )
         return joined(list(batches), name)
 
     def in_batches(
@@ -312,6 +340,7 @@ class Candidate(ABC):
         name: str,
         rows: Rows | None = None,
         outputs: OutputNames | None = None,
+        allow_missing: bool = False,
     ) -> Iterator[Array]:
         """Predict batch after batch of rows.
 
@@ -327,13 +356,15 @@ class Candidate(ABC):
             Row numbers for error messages.
         outputs : OutputNames, optional
             The order of several outputs, as in `predict`.
+        allow_missing : bool
+            Whether predictions may be missing, as in `predict`.
 
         Yields
         ------
         Array
             The predictions of one batch, in the form that `predict` returns.
         """
-        if task == "classification" and self.classes is None:
+        if not self._can_do(task):
             self.check_task(task, name)
         X = unmasked(X)
         n = n_rows(X)
@@ -343,8 +374,9 @@ class Candidate(ABC):
         size = self.batch_size
         if isinstance(size, str):
             size = self._rows_within(size, X, name, rows)
+        call = _Call(task, name, outputs, allow_missing)
         if size is None or size >= n:
-            yield self._predict_batch(X, task, name, rows, outputs)
+            yield self._predict_batch(X, call, rows)
             return
         numbers, of = rows, ""
         if numbers is None:
@@ -352,7 +384,7 @@ class Candidate(ABC):
 
         def ask(batch: slice) -> Array:
             rows = numbers[batch]
-            return self._predict_batch(take_rows(X, batch), task, name, rows, outputs, of)
+            return self._predict_batch(take_rows(X, batch), call, rows, of)
 
         batches = [slice(start, start + size) for start in range(0, n, size)]
         with bar(name, n) as advance:
@@ -364,30 +396,27 @@ class Candidate(ABC):
         """Predict the batches in order. A kind that waits for a server may overlap them."""
         return map(ask, parts)
 
-    def _predict_batch(
-        self,
-        X: Table,
-        task: Task,
-        name: str,
-        rows: Rows | None,
-        outputs: OutputNames,
-        of: str = "",
-    ) -> Array:
+    def _predict_batch(self, X: Table, call: _Call, rows: Rows | None, of: str = "") -> Array:
         try:
-            output = self._answer(self.select(X), task)
+            output = self._answer(self.select(X), call.task)
         except Exception as error:
-            raise self._failure(error, name, X, rows, of) from error
-        classes = self.classes if task == "classification" else None
+            raise self._failure(error, call.name, X, rows, of) from error
         try:
-            check_not_reordered(output, X, name)
+            check_not_reordered(output, X, call.name)
             return as_prediction(
-                output, name=name, n=n_rows(X), classes=classes, rows=rows, outputs=outputs
+                output,
+                name=call.name,
+                n=n_rows(X),
+                classes=self.classes if call.task == "classification" else None,
+                rows=rows,
+                outputs=call.outputs,
+                allow_missing=call.allow_missing,
             )
         except CandidateError as error:
             if self.source is None:
                 raise
             raise CandidateError(
-                self._with_source(str(error)), candidate=name, rows=error.rows
+                self._with_source(str(error)), candidate=call.name, rows=error.rows
             ) from error
 
     def _rows_within(self, amount: str, X: Table, name: str, rows: Rows | None) -> int:
@@ -509,6 +538,11 @@ class LogitsCandidate(Candidate):
         super().__init__(classes=classes, **options)
         self.activation = activation
         self.temperature = checked_temperature(temperature, activation)
+
+    @property
+    def runs_beside(self) -> bool:
+        """True: a server or a library outside of Python does the work."""
+        return True
 
     @abstractmethod
     def _outputs(self, X: Table, task: Task) -> Output:

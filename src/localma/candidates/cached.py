@@ -176,6 +176,7 @@ class Cached(Candidate):
         name: str | None = None,
         rows: Rows | None = None,
         outputs: OutputNames | None = None,
+        allow_missing: bool = False,
     ) -> Array:
         """Predict each row of X; the candidate predicts only rows that are not cached.
 
@@ -191,6 +192,8 @@ class Cached(Candidate):
             Row numbers for error messages.
         outputs : OutputNames, optional
             The order of several outputs in regression.
+        allow_missing : bool
+            Whether predictions may be missing. They are then NaN, and are not stored.
 
         Returns
         -------
@@ -201,14 +204,15 @@ class Cached(Candidate):
         if n_rows(X) == 0 or (task == "classification" and self.classes is None):
             return self.candidate.predict(X, task, name=name, rows=rows)  # raises the error
         keys = self._keys(X, name, rows)
-        order, new = sorted_keys(keys)
-        distinct = order[new]  # one row of each content
+        sorting, new = sorted_keys(keys)
+        distinct = sorting[new]  # one row of each content
         position = np.empty(len(keys), dtype=np.intp)
-        position[order] = np.cumsum(new) - 1
+        position[sorting] = np.cumsum(new) - 1
         shelf = self._shelf(task)
         # In alphabetical order, so that every process writes the same order.
         names = shelf.output_names() if task == "regression" else None
-        call = _Call(X, task, name, rows, shelf, OutputNames(names, "its cache", by_alphabet=True))
+        order = OutputNames(names, "its cache", by_alphabet=True)
+        call = _Call(X, task, name, rows, shelf, order, allow_missing)
         predictions = self._predict_distinct(call, distinct, keys[distinct])[position]
         if outputs is None:
             return predictions
@@ -242,7 +246,12 @@ class Cached(Candidate):
         writer = _Writer(call.shelf, keys)
         X, numbers = call.at(rows)
         batches = self.candidate.in_batches(
-            X, call.task, name=call.name, rows=numbers, outputs=call.outputs
+            X,
+            call.task,
+            name=call.name,
+            rows=numbers,
+            outputs=call.outputs,
+            allow_missing=call.allow_missing,
         )
         try:
             for batch in batches:
@@ -270,6 +279,11 @@ class Cached(Candidate):
 
     def _answer(self, X: Table, task: Task) -> Output:
         return self.candidate._answer(X, task)
+
+    @property
+    def runs_beside(self) -> bool:
+        """As the candidate."""
+        return self.candidate.runs_beside
 
     @property
     def label(self) -> str:
@@ -367,6 +381,7 @@ class _Call:
     rows: Rows | None
     shelf: Shelf
     outputs: OutputNames
+    allow_missing: bool
 
     def in_order_of(self, outputs: OutputNames, predictions: Array) -> Array:
         """Put outputs from the order of the cache into the requested order."""
@@ -405,7 +420,10 @@ class _Writer:
         keys, self.keys = self.keys[:n], self.keys[n:]
         # `joined` refuses batches with different numbers of outputs.
         if len({batch.shape[1:] for batch in waiting}) == 1:
-            self.shelf.write(keys, np.concatenate(waiting))
+            predictions = np.concatenate(waiting)
+            known = np.isfinite(predictions.reshape(n, -1)).all(axis=1)
+            if known.any():
+                self.shelf.write(keys[known], predictions[known])
         self.n_written, self.last_write = len(self.batches), monotonic()
 
 

@@ -62,8 +62,8 @@ class Column(Candidate):
         In classification, labels of the columns in the order of `columns`. With one column and two
         classes the column holds the probability of the second.
     cost : float, default=1.0
-        A number to record, such as the price of a call. The summary and the report show it; it
-        changes neither weights nor predictions.
+        What a row costs, such as the price of a call. Only budgets use it: `budget=` in `predict`
+        and `answer`, and `frontier`. It does not change the weights of a fit.
 
     Examples
     --------

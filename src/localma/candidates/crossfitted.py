@@ -47,8 +47,8 @@ class CrossFitted(Candidate):
     inputs : list of str or int, or callable, optional
         Columns or a function of X. By default all but the prediction columns.
     cost : float, default=1.0
-        A number to record, such as the price of a call. The summary and the report show it; it
-        changes neither weights nor predictions.
+        What a row costs, such as the price of a call. Only budgets use it: `budget=` in `predict`
+        and `answer`, and `frontier`. It does not change the weights of a fit.
     predictions : bool, default=False
         Whether the predictions of the other candidates are further inputs, on the right. There is
         one column per candidate, and one per class or output if there are several. In a data frame
@@ -190,6 +190,8 @@ class CrossFitted(Candidate):
         sample = _Sample(inputs, y, weights, None if groups is None else np.asarray(groups))
         model = _fitted(estimator, sample, name, "all rows")
         candidate = self._candidate(model, others)
+        if hasattr(model, "for_folds"):  # what held-out rows chose once
+            estimator = model.for_folds()
         tested = []
         for fold, (train, test) in enumerate(folds):
             model = _fitted(clone(estimator), sample.take(train), name, f"fold {fold}")

@@ -41,8 +41,8 @@ class FunctionCandidate(Candidate):
     classes : array-like of shape (K,), optional
         Labels of the columns of its probabilities.
     cost : float, default=1.0
-        A number to record, such as the price of a call. The summary and the report show it; it
-        changes neither weights nor predictions.
+        What a row costs, such as the price of a call. Only budgets use it: `budget=` in `predict`
+        and `answer`, and `frontier`. It does not change the weights of a fit.
     batch_size : int, str or None, default=None
         Number of rows per call, "auto" or an amount of memory such as "1 GiB". None predicts all
         rows in one call.

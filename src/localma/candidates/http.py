@@ -17,7 +17,7 @@ from zlib import crc32
 
 import numpy as np
 
-from localma._signals import thread_pool
+from localma._threads import map_in_daemons
 from localma._types import Array, Float64, Json
 from localma.candidates.base import (
     Address,
@@ -160,7 +160,7 @@ class HttpCandidate(LogitsCandidate):
         - `temperature` : float. Divisor of the logits; `calibrated` fits it.
         - `inputs` : columns, by name or position, or a function of X.
         - `classes` : labels of the columns of the probabilities.
-        - `cost` : float. A number to record, such as the price of a call.
+        - `cost` : float. What a row costs, for budgets, such as the price of a call.
 
     Examples
     --------
@@ -281,6 +281,7 @@ class HttpCandidate(LogitsCandidate):
         stopped = Event()
 
         def guarded(batch: slice) -> Array:
+            _this_thread.stopped = stopped
             if stopped.is_set():  # never shown: an earlier batch has failed
                 raise LocalMAError("not sent, because another batch failed")
             try:
@@ -289,13 +290,7 @@ class HttpCandidate(LogitsCandidate):
                 stopped.set()
                 raise
 
-        mark = partial(setattr, _this_thread, "stopped", stopped)
-        with thread_pool(min(self.max_concurrency, len(batches)), mark) as threads:
-            try:
-                for future in [threads.submit(guarded, batch) for batch in batches]:
-                    yield future.result()
-            finally:
-                stopped.set()
+        return map_in_daemons(guarded, batches, self.max_concurrency, stopped)
 
     def _failure(
         self, error: Exception, name: str, X: Table, rows: Rows | None, of: str = ""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, softmax
 
-from localma._types import AnyArray, Array, Integers
+from localma._types import AnyArray, Array, Integers, RowMask
 from localma.errors import CandidateError, FileFormatError, InvalidInputError, unknown_name
 from localma.folds import is_missing
 from localma.storage.array_file import shown
@@ -365,6 +365,7 @@ def as_prediction(
     classes: Labels | None,
     rows: Rows | None = None,
     outputs: OutputNames | None = None,
+    allow_missing: bool = False,
 ) -> Array:
     """Check the output of a candidate for n rows, and give it the standard shape.
 
@@ -376,6 +377,7 @@ def as_prediction(
     classes : (K,) labels of its columns in classification, None in regression.
     rows : (n,) row numbers for error messages; counted from zero if None.
     outputs : the order of several outputs in regression, if data frames name them.
+    allow_missing : whether rows may have no prediction. All their values are then NaN.
 
     Returns
     -------
@@ -391,12 +393,33 @@ def as_prediction(
     """
     if classes is not None:
         values = _real_array(_by_label(output, classes), name)
+        if allow_missing and len(values) == n:
+            return _known_probabilities(values, name, classes, rows)
         return _probabilities(values, name, n, classes, rows)
     if outputs is not None:
         output = _by_name(output, outputs, name)
     values = _shape_regression(_real_array(output, name), name, n)
+    if allow_missing:
+        values = values.copy()
+        values[~_complete(values)] = np.nan
+        return values
     _check_finite(values, name, rows)
     return values
+
+
+def _complete(values: Array) -> RowMask:
+    """Rows whose values are all finite: (n, ...) -> (n,)."""
+    return np.asarray(np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+
+
+def _known_probabilities(values: Array, name: str, classes: Labels, rows: Rows | None) -> Array:
+    """Check the rows whose values are finite, and fill the others with NaN: (n, K)."""
+    known = np.flatnonzero(_complete(values))
+    probabilities = np.full((len(values), len(classes)), np.nan)
+    if len(known):
+        numbers = known if rows is None else np.asarray(rows)[known]
+        probabilities[known] = _probabilities(values[known], name, len(known), classes, numbers)
+    return probabilities
 
 
 def check_not_reordered(output: Output, X: Table, name: str) -> None:

@@ -7,11 +7,12 @@ import sys
 import warnings
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from time import perf_counter
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from localma._types import AnyArray, Array, RandomState, RowMask
+from localma._types import AnyArray, Array, Integers, RandomState, RowMask
 from localma.candidates.base import KINDS, BatchSize, Candidate, Inputs, TableFunction
 from localma.candidates.crossfitted import CrossFitted, Folds, Others
 from localma.candidates.estimator import EstimatorCandidate, FittedModel
@@ -123,8 +124,8 @@ def as_candidate(
         Labels of the probabilities that a function returns, in the order of its columns; for a
         fitted classifier, new labels for its classes.
     cost : float, default=1.0
-        A number to record, such as the price of a call. The summary and the report show it; it
-        changes neither weights nor predictions.
+        What a row costs, such as the price of a call. Only budgets use it: `budget=` in `predict`
+        and `answer`, and `frontier`. It does not change the weights of a fit.
     batch_size : int or str, optional
         Rows per call, "auto" or an amount of memory such as "1 GiB". The default is "auto" for
         networks, and one call for all rows for other models.
@@ -192,6 +193,19 @@ def from_path(path: str, options: Mapping[str, Any]) -> Candidate:
     )
 
 
+class Request(NamedTuple):
+    """Options of a call that all candidates share.
+
+    outputs : the order of several outputs in regression.
+    rows : (n,) row numbers for error messages; counted from zero if None.
+    allow_missing : whether predictions may be missing, as NaN.
+    """
+
+    outputs: OutputNames
+    rows: Rows | None = None
+    allow_missing: bool = False
+
+
 class Pool:
     """M candidates, called together: ``X -> P`` of shape (n, M) or (n, M, K).
 
@@ -210,7 +224,7 @@ class Pool:
     candidates : tuple of Candidate
         The M candidates.
     costs : array of shape (M,)
-        The `cost` of each candidate; for display only.
+        The `cost` of each candidate, which budgets count per row.
     classes : array of shape (K,) or None
         Sorted union of the classes of the candidates; None for regression, and if no candidate has
         classes yet.
@@ -258,6 +272,15 @@ class Pool:
     def has_own_models(self) -> bool:
         """Whether some candidate is still to be fitted on the sample."""
         return bool(self.own_names)
+
+    @property
+    def takes(self) -> RowMask:
+        """Whether candidate j takes the predictions of candidate m: (M, M)."""
+        takes = np.zeros((len(self.names), len(self.names)), dtype=bool)
+        for j, candidate in enumerate(self.candidates):
+            if isinstance(candidate, Stacked):
+                takes[j, self._positions(candidate)] = True
+        return takes
 
     @property
     def fixed_names(self) -> list[str]:
@@ -391,7 +414,7 @@ class Pool:
         others = self._others(X, known, outputs)
         fitted: dict[str, Candidate] = dict(self._items())
         raw: dict[str, Array] = {}
-        for name, candidate, inputs in self._with_inputs(X):
+        for (name, candidate), inputs in zip(self._items(), self.with_inputs(X), strict=True):
             if not isinstance(candidate, CrossFitted):
                 continue
             try:
@@ -449,6 +472,7 @@ class Pool:
         given: Mapping[str, Array] | None = None,
         outputs: OutputNames | None = None,
         rows: Rows | None = None,
+        allow_missing: bool = False,
     ) -> Array:
         """Predict every row with every candidate.
 
@@ -466,6 +490,8 @@ class Pool:
             in this order. By default the first data frame sets the order.
         rows : array-like of shape (n,), optional
             Row numbers for error messages. By default they are counted from zero.
+        allow_missing : bool
+            Whether predictions may be missing. They are then NaN instead of an error.
 
         Returns
         -------
@@ -474,17 +500,132 @@ class Pool:
             it follows `classes`.
         """
         X = unmasked(X)
-        if self.classes is not None and not self._warned:
-            self._warned = True
-            warn_unknown_classes(self._labels, self.classes)
+        self.warn_unknown_classes()
         given = given or {}
         self._check_known(given)
         mask = None if only is None else self._mask(only, n_rows(X))
-        outputs = outputs or OutputNames()
+        request = Request(outputs or OutputNames(), rows, allow_missing)
         if any(isinstance(c, Stacked) and name not in given for name, c in self._items()):
-            return self._predict_in_turn(X, mask, given, outputs, rows)
-        columns = self._predict_each(X, mask, given, outputs, rows)
-        return stacked(columns, self.names, n_rows(X))
+            return self._predict_in_turn(X, mask, given, request)
+        return stacked(self._predict_each(X, mask, given, request), self.names, n_rows(X))
+
+    def warn_unknown_classes(self) -> None:
+        """Warn, once, of candidates that do not know some of the classes."""
+        if self.classes is not None and not self._warned:
+            self._warned = True
+            warn_unknown_classes(self._labels, self.classes)
+
+    def predict_rows(
+        self, m: int, inputs: Table, chosen: Integers | None, request: Request
+    ) -> Array:
+        """Predict some rows with one candidate.
+
+        Parameters
+        ----------
+        m : int
+            Position of the candidate.
+        inputs : array-like or data frame of n rows
+            Its inputs, from `with_inputs`.
+        chosen : array of shape (m,), or None
+            Positions of the rows; None for all rows.
+        request : Request
+            Options that all candidates share.
+
+        Returns
+        -------
+        array of shape (m,) or (m, K)
+            The predictions, aligned to `classes`.
+        """
+        rows = request.rows
+        if chosen is not None:
+            rows = chosen if rows is None else np.asarray(rows)[chosen]
+            inputs = take_rows(inputs, chosen)
+        values = self.candidates[m].predict(
+            inputs,
+            self.task,
+            name=self.names[m],
+            rows=rows,
+            outputs=request.outputs,
+            allow_missing=request.allow_missing,
+        )
+        return self._aligned(self.names[m], values)
+
+    def predict_from_others(
+        self, m: int, inputs: Table, chosen: Integers, P: Array, request: Request
+    ) -> Array:
+        """Predict some rows with a candidate that takes the predictions of others.
+
+        Parameters
+        ----------
+        m : int
+            Position of the candidate.
+        inputs : array-like or data frame of n rows
+            Its inputs, from `with_inputs`.
+        chosen : array of shape (m,)
+            Positions of the rows.
+        P : array of shape (n, M) or (n, M, K)
+            Predictions of all candidates, as far as this one takes them.
+        request : Request
+            Options that all candidates share.
+
+        Returns
+        -------
+        array of shape (m,) or (m, K)
+            The predictions, aligned to `classes`.
+        """
+        candidate = self.candidates[m]
+        assert isinstance(candidate, Stacked)
+        values = candidate.predict_with(
+            take_rows(inputs, chosen),
+            self._columns_for(candidate, P[chosen]),
+            self.task,
+            name=self.names[m],
+            rows=chosen if request.rows is None else np.asarray(request.rows)[chosen],
+            outputs=request.outputs,
+        )
+        return self._aligned(self.names[m], values)
+
+    def measure_costs(self, X: Table, *, repeats: int = 3) -> Array:
+        """Measure the seconds that each candidate needs for a row.
+
+        A candidate that takes the predictions of others is measured without these.
+
+        Parameters
+        ----------
+        X : array-like or data frame of n rows
+            Rows like those to predict. Time per row depends on their number, so pass as many as
+            your service gets in one call.
+        repeats : int, default=3
+            Number of calls, of which the fastest counts. One more call warms up each candidate.
+
+        Returns
+        -------
+        array of shape (M,)
+            Seconds per row, in the order of `names`.
+
+        Examples
+        --------
+        >>> pool = Pool({"half": lambda X: X[:, 0] / 2}, task="regression")
+        >>> bool(pool.measure_costs(np.ones((100, 1)))[0] > 0)
+        True
+        """
+        if repeats < 1:
+            raise InvalidInputError(f"repeats must be 1 or more; received {repeats!r}.")
+        X, request = unmasked(X), Request(OutputNames())
+        costs = np.empty(len(self.names))
+        rows, takes = np.arange(n_rows(X)), np.asarray(self.takes.any(axis=1))
+        P = self.predict(X) if takes.any() else np.empty(0)
+        for m, inputs in enumerate(self.with_inputs(X)):
+            seconds = []
+            for _ in range(repeats + 1):
+                began = perf_counter()
+                if takes[m]:
+                    self.predict_from_others(m, inputs, rows, P, request)
+                else:
+                    self.predict_rows(m, inputs, None, request)
+                seconds.append(perf_counter() - began)
+            costs[m] = min(seconds[1:]) / n_rows(X)
+        return costs
 
     def check_labels(self, y: Output) -> None:
         """Raise an error if y has labels that no candidate knows. A CrossFitted learns any.
@@ -519,6 +660,7 @@ class Pool:
         names: Sequence[str] | None = None,
         classes: Classes | None = None,
         outputs: OutputNames | None = None,
+        allow_missing: bool = False,
     ) -> tuple[Names, Array]:
         """Read and check predictions that a user passes instead of models.
 
@@ -542,6 +684,8 @@ class Pool:
         outputs : OutputNames, optional
             The order of several outputs in regression. By default the first data frame with names
             sets it.
+        allow_missing : bool
+            Whether predictions may be missing: NaN, or all those of a candidate. In P they are NaN.
 
         Returns
         -------
@@ -564,84 +708,78 @@ class Pool:
             return tuple(names or numbered(P.shape[1])), P
         by_name = _by_name(predictions, n_rows, names, labels)
         if names is not None:
-            check_same_names(list(by_name), names)
+            expected = [name for name in names if name in by_name or not allow_missing]
+            check_same_names(list(by_name), expected if by_name.keys() <= set(names) else names)
         ordered, outputs = tuple(names or by_name), outputs or OutputNames()
         column_labels = _column_labels(by_name, labels)
 
-        def checked(name: str) -> Array:
+        def checked(name: str) -> Array | None:
+            if name not in by_name:
+                return None
             values = by_name[name]
             if labels is None and column_names(values) is not None:
                 values = dense(outputs.arranged(values, f"predictions of candidate {name!r}"))
-            checked = as_prediction(values, name=name, n=n_rows, classes=column_labels.get(name))
+            checked = as_prediction(
+                values,
+                name=name,
+                n=n_rows,
+                classes=column_labels.get(name),
+                allow_missing=allow_missing,
+            )
             return checked if labels is None else align(checked, column_labels[name], labels)
 
-        return ordered, stacked(map(checked, ordered), ordered, n_rows)
+        P = stacked(map(checked, ordered), ordered, n_rows)
+        P[:, [name not in by_name for name in ordered]] = np.nan
+        return ordered, P
 
     def _predict_each(
         self,
         X: Table,
         mask: RowMask | None,
         given: Mapping[str, Array],
-        outputs: OutputNames,
-        rows: Rows | None,
+        request: Request,
     ) -> Iterator[Array | None]:
         """Yield the predictions of each candidate; None for one that is not called."""
         n = n_rows(X)
-        for m, (name, candidate, inputs) in enumerate(self._with_inputs(X)):
+        for m, (name, inputs) in enumerate(zip(self.names, self.with_inputs(X), strict=True)):
             if name in given:
                 yield given[name]
-                continue
-            if mask is None or mask[:, m].all():
-                values = candidate.predict(inputs, self.task, name=name, rows=rows, outputs=outputs)
-                yield self._aligned(name, values)
+            elif mask is None or mask[:, m].all():
+                yield self.predict_rows(m, inputs, None, request)
             elif not mask[:, m].any():
                 yield None
             else:
                 chosen = np.flatnonzero(mask[:, m])
-                numbers = chosen if rows is None else np.asarray(rows)[chosen]
-                X_chosen = take_rows(inputs, chosen)
-                values = candidate.predict(
-                    X_chosen, self.task, name=name, rows=numbers, outputs=outputs
-                )
+                values = self.predict_rows(m, inputs, chosen, request)
                 column = np.zeros((n, *values.shape[1:]))
                 column[chosen] = values
-                yield self._aligned(name, column)
+                yield column
 
     def _predict_in_turn(
         self,
         X: Table,
         mask: RowMask | None,
         given: Mapping[str, Array],
-        outputs: OutputNames,
-        rows: Rows | None,
+        request: Request,
     ) -> Array:
         """Predict with all candidates, those last that take the predictions of others."""
         n = n_rows(X)
         if mask is None:
             mask = np.ones((n, len(self.names)), dtype=bool)
-        takers = [
-            (m, name, candidate, inputs)
-            for m, (name, candidate, inputs) in enumerate(self._with_inputs(X))
-            if isinstance(candidate, Stacked) and name not in given
-        ]
-        first = mask.copy()
-        for m, _, candidate, _ in takers:
+        takers = {
+            m: inputs
+            for m, inputs in enumerate(self.with_inputs(X))
+            if isinstance(self.candidates[m], Stacked) and self.names[m] not in given
+        }
+        takes, first = self.takes, mask.copy()
+        for m in takers:
             first[:, m] = False
-            first[:, self._positions(candidate)] |= mask[:, [m]]
-        P = stacked(self._predict_each(X, first, given, outputs, rows), self.names, n)
-        for m, name, candidate, inputs in takers:
+            first[:, takes[m]] |= mask[:, [m]]
+        P = stacked(self._predict_each(X, first, given, request), self.names, n)
+        for m, inputs in takers.items():
             chosen = np.flatnonzero(mask[:, m])
-            if not len(chosen):
-                continue
-            values = candidate.predict_with(
-                take_rows(inputs, chosen),
-                self._columns_for(candidate, P[chosen]),
-                self.task,
-                name=name,
-                rows=chosen if rows is None else np.asarray(rows)[chosen],
-                outputs=outputs,
-            )
-            P[chosen, m] = self._aligned(name, values)
+            if len(chosen):
+                P[chosen, m] = self.predict_from_others(m, inputs, chosen, P, request)
         P[~mask] = 0.0
         return P
 
@@ -660,16 +798,27 @@ class Pool:
     def _items(self) -> Iterable[tuple[str, Candidate]]:
         return zip(self.names, self.candidates, strict=True)
 
-    def _with_inputs(self, X: Table) -> Iterator[tuple[str, Candidate, Table]]:
-        """Yield each candidate with its inputs: X, or X without the prediction columns."""
+    def with_inputs(self, X: Table) -> Iterator[Table]:
+        """Yield the inputs of each candidate: X, or X without the prediction columns.
+
+        Parameters
+        ----------
+        X : array-like or data frame of n rows
+            The inputs of the pool.
+
+        Yields
+        ------
+        array-like or data frame of n rows
+            The inputs of one candidate.
+        """
         reduced: Table | None = None
-        for name, candidate in self._items():
+        for candidate in self.candidates:
             if not self._columns or candidate.picks_own_columns(X):
-                yield name, candidate, X
+                yield X
                 continue
             if reduced is None:
                 reduced = drop_columns(X, self.prediction_columns(X))
-            yield name, candidate, reduced
+            yield reduced
 
     def _aligned(self, name: str, values: Array) -> Array:
         if self.classes is None or name not in self._to_align:

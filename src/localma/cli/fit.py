@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, get_args
 
 import pyarrow as pa
 from typer import Option
@@ -38,11 +38,12 @@ from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
 from localma.folds import DEFAULT_FOLDS
 from localma.formatting import count
-from localma.inspection.display import Label, plain
 from localma.inspection.summary import Advice
 from localma.losses import Loss, get_loss
 from localma.model_file import Model, save
 from localma.own.shared_error import USE_OWN
+from localma.production.options import Missing
+from localma.records import Label, plain
 from localma.tables.cells import Known
 from localma.tables.files import TableReader, open_table
 from localma.tables.roles import (
@@ -104,6 +105,17 @@ def fit(
         bool, Option("--own", help="Add models that correct what all models get wrong.")
     ] = False,
     text: TextFlags,
+    missing: Annotated[
+        str,
+        option(
+            "error|renormalize|nan",
+            "If predictions are missing: error to stop, renormalize to use the others in the row.",
+        ),
+    ] = "error",
+    robust: Annotated[
+        bool,
+        Option("--robust", help="Also fit the weights without each model, in case it fails later."),
+    ] = False,
     seed: Seed = 0,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -117,8 +129,7 @@ def fit(
             "Name the columns of predictions with --predictions, or a file of models with "
             "--models; use one of the two."
         )
-    if gate not in GATES:
-        raise WrongCallError(f"--gate must be one of {', '.join(GATES)}; received {gate!r}.")
+    _check_choices(gate, missing)
     check_out(out, table, *filter(None, [models]))
     checked_loss = _check_loss(loss, task)
     pool = {} if models is None else _read_pool(models, trust)
@@ -145,14 +156,13 @@ def fit(
         pool = column_candidates(roles.predictions, classes, positive)
         if positive is None and classes is not None:
             _note_positive(pool, classes)
-    model: Model = LocalMAClassifier(pool, gate=gate, random_state=seed)
-    if classes is None:
-        model = LocalMARegressor(pool, gate=gate, random_state=seed)
+    kind = LocalMARegressor if classes is None else LocalMAClassifier
+    model = kind(pool, gate=gate, random_state=seed, missing=missing, robust=robust)
     if checked_loss is not None:
         model.loss = checked_loss
     model.cv = folds if time is None else later_folds(sample[time], n_folds)
     model.set_params(folds="shuffled" if shuffle else "auto", own="auto" if own else None)
-    with terminal.naming_rows(reader, rows):
+    with terminal.naming_rows(reader, rows, ", add --missing renormalize"):
         left_out = _fit(model, sample, roles, pool, runs_models=models is not None)
     save(model, out, notes=_notes(reader, roles))
     result = _result(model, sample.num_rows, left_out, out)
@@ -161,6 +171,13 @@ def fit(
         terminal.note_cautions(model.cautions_)
     else:
         _show(result, reader)
+
+
+def _check_choices(gate: str, missing: str) -> None:
+    if gate not in GATES:
+        raise WrongCallError(f"--gate must be one of {', '.join(GATES)}; received {gate!r}.")
+    if missing not in get_args(Missing):
+        raise WrongCallError(f"--missing must be error, renormalize or nan; received {missing!r}.")
 
 
 def _check_loss(name: str | None, task: str) -> Loss | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +25,13 @@ from localma.cli.app import (
     check_table_out,
     option,
 )
-from localma.errors import CandidateError
+from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier
+from localma.gates.incomplete import known_predictions
 from localma.model_file import Model
+from localma.production.answer import Answer, output_shape
+from localma.production.budget import Allowance
+from localma.production.options import AnswerOptions, Missing, Options
 from localma.progress import bar
 from localma.tables.files import TableReader, open_table, writing
 from localma.tables.frames import take_rows
@@ -35,7 +39,7 @@ from localma.tables.roles import check_column
 from localma.tables.sniffing import STANDARD
 
 NamedColumn: TypeAlias = "tuple[str, AnyArray | pa.Array]"
-MISSING = ("error", "nan")
+MISSING: tuple[str, ...] = get_args(Missing)
 """What to do with rows for which a candidate has no prediction."""
 
 
@@ -48,13 +52,31 @@ def predict(
         list[str] | None, option("COLUMNS", "Columns to copy, such as an id, separated by commas.")
     ] = None,
     missing: Annotated[
-        str,
+        str | None,
         option(
-            "error|nan",
-            "If a candidate that is needed has no prediction for a row: error to stop, nan "
-            "to leave the prediction empty.",
+            "error|renormalize|nan",
+            "If a candidate that is needed has no prediction for a row: error to stop, "
+            "renormalize to use the others. With nan, a row without any prediction stays empty. "
+            "Default: as in the fit.",
         ),
-    ] = "error",
+    ] = None,
+    min_weight: Annotated[
+        float | None,
+        option("WEIGHT", "Candidates with less weight in a row do not run on it.", min=0.0),
+    ] = None,
+    max_candidates: Annotated[
+        int | None, option("NUMBER", "The largest number of candidates in a row.", min=1)
+    ] = None,
+    budget: Annotated[
+        float | None, option("COST", "The largest cost of a row, in the costs of the models.")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        option("SECONDS", "Time for each candidate, per part of the table; for --missing."),
+    ] = None,
+    retries: Annotated[
+        int | None, option("NUMBER", "Further calls of a candidate that failed.", min=0)
+    ] = None,
     interval: Annotated[
         float | None,
         option(
@@ -84,11 +106,21 @@ def predict(
     Example: localma predict rent.localma new.csv --out scored.csv
     """
     check_table_out(out, model, table)
-    if missing not in MISSING:
-        raise WrongCallError(f"--missing must be error or nan; received {missing!r}.")
+    if missing not in (None, *MISSING):
+        raise WrongCallError(f"--missing must be error, renormalize or nan; received {missing!r}.")
     if as_json and out == STANDARD:
         raise WrongCallError("--json and --out - both write to standard output; leave one out.")
     fitted = tables.open_model(model, trust=trust)
+    if missing is not None:
+        fitted.missing = missing
+    options = _checked_options(
+        fitted,
+        min_weight=min_weight,
+        max_candidates=max_candidates,
+        budget=budget,
+        timeout=timeout,
+        retries=retries,
+    )
     _check_interval(fitted, interval)
     reader = open_table(table, text.options())
     copied_names = tables.split_names("--keep", keep, reader.names)
@@ -102,9 +134,9 @@ def predict(
         for X, copied in reader.blocks(tables.known_columns(fitted), columns, copied_names):
             terminal.note_remarks(reader)
             with terminal.naming_rows(
-                reader, range(totals.rows, totals.rows + X.num_rows), ", add --missing nan"
+                reader, range(totals.rows, totals.rows + X.num_rows), ", add --missing renormalize"
             ):
-                scores = list(_scores(fitted, X, totals, missing == "nan", interval))
+                scores = list(_scores(fitted, X, totals, options, interval))
             write(_join(copied, scores))
             totals.rows += X.num_rows
             advance(X.num_rows)
@@ -120,23 +152,28 @@ class Totals:
     rows : the number of rows
     unlike : the number of rows unlike the labelled sample
     unfamiliar : the number of rows with new values, by description
-    failed : rows of the file without a prediction, by the candidate that failed
+    empty : the number of rows without a prediction
+    failed : rows of the file for which a candidate failed, by candidate and reason
     """
 
     rows: int = 0
     unlike: int = 0
     unfamiliar: Counter[str] = field(default_factory=Counter)
-    failed: dict[str, list[int]] = field(default_factory=dict)
+    empty: int = 0
+    failed: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
-    @property
-    def n_failed(self) -> int:
-        """The number of rows without a prediction."""
-        return len({row for rows in self.failed.values() for row in rows})
+    def note(self, answer: Answer) -> None:
+        """Count the rows without a prediction, and those for which candidates failed."""
+        self.empty += int(np.count_nonzero(answer.weights.sum(axis=1) == 0.0))
+        for failure in answer.failures:
+            text = "has none" if failure.reason == "missing" else failure.text
+            rows = self.failed.setdefault((failure.candidate, text), [])
+            rows.extend(self.rows + row for row in failure.rows)
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """Predictions of some rows.
+    """Predictions of some rows; NaN where there is none.
 
     Attributes
     ----------
@@ -149,6 +186,20 @@ class Predicted:
     low: Array | None = None
     high: Array | None = None
     chosen: RowMask | None = None
+
+
+def _checked_options(model: Model, **given: float | int | None) -> AnswerOptions:
+    """The options that were given; refuse those that do not fit the model."""
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    try:
+        costs = np.ones(len(model.candidate_names_)) if model.pool_ is None else model.pool_.costs
+        Allowance.of(Options(**options), costs, model.candidate_names_)
+    except InvalidInputError as error:
+        text = error.plain
+        for name in given:
+            text = text.replace(name, f"--{name.replace('_', '-')}")
+        raise WrongCallError(text) from error
+    return cast(AnswerOptions, options)
 
 
 def _check_interval(model: Model, level: float | None) -> None:
@@ -167,19 +218,21 @@ def _check_interval(model: Model, level: float | None) -> None:
 
 
 def _scores(
-    model: Model, X: pa.Table, totals: Totals, skip_failed: bool, level: float | None
+    model: Model, X: pa.Table, totals: Totals, options: AnswerOptions, level: float | None
 ) -> Iterator[NamedColumn]:
     """Compute the columns to write for a part of the table, and update the totals."""
     names = model.candidate_names_
-    weights, support = np.empty((0, len(names))), np.empty(0)
+    weights: Array = np.empty((0, len(names)))
+    support: Array = np.empty(0)
+    predicted = _nothing(model, level)
     if X.num_rows:
-        weights, support = model.predict_weights(X, return_support=True)
-    failed = np.zeros(X.num_rows, dtype=bool)
-    predicted = _available_outputs(model, X, totals, failed if skip_failed else None, level)
+        answer, predicted = _answered(model, X, options, level)
+        weights, support = answer.weights, answer.support
+        totals.note(answer)
     totals.unfamiliar += tables.count_unfamiliar(model, X)
     totals.unlike += tables.count_unlike(support)
-    for name, column in _prediction_columns(model, predicted):
-        yield name, _with_gaps(column, failed)
+    for name, column, is_known in _prediction_columns(model, predicted):
+        yield name, pa.array(column, mask=~is_known)
     for m, name in enumerate(names):
         yield f"weight_{name}", weights[:, m]
     yield "support", support
@@ -188,74 +241,63 @@ def _scores(
     yield "asked", np.array(trusted, dtype=object)
 
 
-def _available_outputs(
-    model: Model, X: pa.Table, totals: Totals, failed: RowMask | None, level: float | None
-) -> Predicted:
-    """Predict the rows for which every candidate that is needed has a prediction.
-
-    Each time a candidate fails, its rows are marked in `failed` and the remaining rows are
-    predicted again. If `failed` is None, the error is raised.
-    """
-    if failed is None:
-        return _outputs(model, X, level)
-    while True:
-        remaining: Rows = np.flatnonzero(~failed)
-        try:
-            return _outputs(model, take_rows(X, remaining) if failed.any() else X, level)
-        except CandidateError as error:
-            if not error.rows:
-                raise
-            positions = remaining[list(error.rows)]
-            failed[positions] = True
-            rows = totals.failed.setdefault(error.candidate, [])
-            rows.extend(totals.rows + int(position) for position in positions)
-            rows.sort()
-
-
-def _outputs(model: Model, X: pa.Table, level: float | None) -> Predicted:
-    """Predict the probabilities of a classifier, or the values, with intervals or sets."""
-    P = None
-    if level is not None and X.num_rows:
-        P = model.candidate_predictions(X)
+def _answered(
+    model: Model, X: pa.Table, options: AnswerOptions, level: float | None
+) -> tuple[Answer, Predicted]:
+    """Predict some rows; intervals and sets only where all candidates have predictions."""
+    if level is None:
+        answer = model.answer(X, **options)
+        return answer, Predicted(answer.averages)
+    if model.missing == "error":
+        P = np.asarray(model.candidate_predictions(X))
+    else:
+        P = model._incomplete_predictions(X)
+    answer = model.answer(X, P, **options)
+    complete: Rows = np.flatnonzero(known_predictions(P).all(axis=1))
+    if not len(complete):
+        return answer, replace(_nothing(model, level, X.num_rows), outputs=answer.averages)
+    X_complete, P_complete = take_rows(X, complete), P[complete]
     if isinstance(model, LocalMAClassifier):
-        nothing = np.empty((0, len(model.classes_)))
-        outputs = model.predict_proba(X, P) if X.num_rows else nothing
-        if level is None:
-            return Predicted(outputs)
-        chosen = model.predict_set(X, level, P) if X.num_rows else nothing.astype(bool)
-        return Predicted(outputs, chosen=chosen)
-    outputs = model.predict(X, P) if X.num_rows else np.empty(0)
+        chosen = np.zeros(answer.averages.shape, dtype=bool)
+        chosen[complete] = model.predict_set(X_complete, level, P_complete)
+        return answer, Predicted(answer.averages, chosen=chosen)
+    low, high = np.full((2, *answer.averages.shape), np.nan)
+    low[complete], high[complete] = model.predict_interval(X_complete, level, P_complete)
+    return answer, Predicted(answer.averages, low, high)
+
+
+def _nothing(model: Model, level: float | None, n: int = 0) -> Predicted:
+    """Predictions that are all missing."""
+    outputs: Array = np.full((n, *output_shape(model)), np.nan)
     if level is None:
         return Predicted(outputs)
-    ends = model.predict_interval(X, level, P) if X.num_rows else (outputs, outputs)
-    return Predicted(outputs, *ends)
+    if isinstance(model, LocalMAClassifier):
+        return Predicted(outputs, chosen=np.zeros(outputs.shape, dtype=bool))
+    return Predicted(outputs, outputs, outputs)
 
 
-def _prediction_columns(model: Model, predicted: Predicted) -> Iterator[tuple[str, AnyArray]]:
+def _prediction_columns(
+    model: Model, predicted: Predicted
+) -> Iterator[tuple[str, AnyArray, RowMask]]:
+    """Name, values and known rows of each column of predictions."""
     outputs = predicted.outputs
     if isinstance(model, LocalMAClassifier):
-        yield "prediction", model.classes_[outputs.argmax(axis=1)]
+        known = ~np.isnan(outputs[:, 0])
+        yield "prediction", model.classes_[outputs.argmax(axis=1)], known
         if predicted.chosen is not None:
             labels = np.array([str(label) for label in model.classes_.tolist()], dtype=object)
             sets = [";".join(labels[row]) for row in predicted.chosen]
-            yield "set", np.array(sets, dtype=object)
+            yield "set", np.array(sets, dtype=object), np.asarray(predicted.chosen.any(axis=1))
         for k, label in enumerate(model.classes_.tolist()):
-            yield f"p_{label}", outputs[:, k]
+            yield f"p_{label}", outputs[:, k], known
         return
     columns = {"prediction": outputs, "low": predicted.low, "high": predicted.high}
     for k in range(1 if outputs.ndim == 1 else outputs.shape[1]):
-        for name, values in columns.items():
-            if values is not None and outputs.ndim == 1:
-                yield name, values
-            elif values is not None:
-                yield f"{name}_{k}", values[:, k]
-
-
-def _with_gaps(column: AnyArray, failed: RowMask) -> AnyArray | pa.Array:
-    """Spread the values over all rows, missing in those that failed."""
-    if not failed.any():
-        return column
-    return pa.array(column).take(pa.array(np.cumsum(~failed) - 1, mask=failed))
+        for name, table in columns.items():
+            if table is not None:
+                values = table if outputs.ndim == 1 else table[:, k]
+                suffix = "" if outputs.ndim == 1 else f"_{k}"
+                yield f"{name}{suffix}", values, ~np.isnan(values)
 
 
 def _join(copied: pa.Table, scores: list[NamedColumn]) -> pa.Table:
@@ -272,9 +314,12 @@ def _report(model: Model, totals: Totals, reader: TableReader, out: Path, as_jso
     tables.note_unfamiliar(totals.unfamiliar, totals.rows)
     tables.note_unlike(model, totals.unlike, totals.rows)
     if totals.failed:
-        terminal.note(f"{totals.n_failed:,} of {totals.rows:,} rows have no prediction:")
-    for candidate, rows in totals.failed.items():
-        terminal.note(f"- candidate {candidate!r} has none in {terminal.name_rows(reader, rows)}.")
+        terminal.note(
+            f"{totals.empty:,} of {totals.rows:,} rows have no prediction. Candidates without one:"
+        )
+    for (candidate, text), rows in totals.failed.items():
+        listed = terminal.name_rows(reader, sorted(rows))
+        terminal.note(f"- candidate {candidate!r} {text} in {listed}.")
     if as_json:
         terminal.print_json(
             {
@@ -282,7 +327,11 @@ def _report(model: Model, totals: Totals, reader: TableReader, out: Path, as_jso
                 "out": str(out),
                 "candidates": list(model.candidate_names_),
                 "unlike_sample": totals.unlike,
-                "without_prediction": totals.n_failed,
+                "without_prediction": totals.empty,
+                "failed": {
+                    name: sum(len(rows) for (key, _), rows in totals.failed.items() if key == name)
+                    for name, _ in totals.failed
+                },
             }
         )
     elif out == STANDARD:

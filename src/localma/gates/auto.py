@@ -76,6 +76,9 @@ _STATE = (
     *(Saved(f"path.{column}", "k") for column in _COLUMNS),
 )
 
+TRAINED = 0.625
+"""Share of the steps that a gate of the path takes on average, since half of them are dropped."""
+
 NEARLY_ALL = 0.95
 """Weight from which a candidate is recommended alone."""
 
@@ -229,6 +232,92 @@ class ShrunkGate(Gate):
             )
         self.calibration_ = self._calibrate(held_out, useful_folds)
         return self
+
+    @property
+    def n_trainings(self) -> float:
+        """Number of whole trainings of a gate that took as long as the fit."""
+        n_gates = sum(np.isfinite(self.path_["shrinkage"]))
+        return len(self.fold_answers_) * n_gates * TRAINED + len(self.answer_.gates)
+
+    def refitted(self, data: Labelled, weights: Array, n_trainings: int) -> ShrunkGate:
+        """Train some points again, on other predictions of the same rows.
+
+        The shares of the points, and the guard, remain. There is no evidence from held-out rows.
+
+        Parameters
+        ----------
+        data : Labelled
+            The labelled sample of the fit, with the predictions of at least two candidates.
+        weights : (M,) array
+            The weights to which shrinkage pulls.
+        n_trainings : int
+            Number of trainings: of the local gates with the largest shares, and from several starts
+            if all of them are trained.
+
+        Returns
+        -------
+        ShrunkGate
+            A gate that only predicts weights.
+        """
+        if data.n_inputs > 0 and data.n_rows < ORDERED_ROWS:
+            data, _ = ordered_by_content(data)
+        points, shares = self._points_for(data.n_candidates), np.array(self.path_["weight"])
+        local = np.flatnonzero([point.gate is not None for point in points])
+        ordered = local[np.argsort(-shares[local], kind="stable")]
+        total, n_gates = shares[local].sum(), int(np.count_nonzero(shares[local]))
+        if total > 0.0:
+            shares[ordered[n_trainings:]] = 0.0
+            shares[local] *= total / shares[local].sum()
+        n_starts = min(n_trainings, len(self.answer_.gates)) // max(1, n_gates)
+        random = check_random_state(self.random_state)
+        seeds = random.randint(np.iinfo(np.int32).max, size=max(1, n_starts)).tolist()
+        path = make_path(data, [], points, seeds[0])
+        finals = path.refit(seeds, np.flatnonzero(shares).tolist(), weights)
+        return self.with_answer(MixedGates.of(finals, shares.tolist()), weights)
+
+    def with_answer(self, answer: MixedGates, weights: Array) -> ShrunkGate:
+        """Return a gate for other candidates that only predicts weights, with the same guard.
+
+        Parameters
+        ----------
+        answer : MixedGates
+            The fitted points.
+        weights : (M,) array
+            The global weights, to which local weights fade outside the sample.
+
+        Returns
+        -------
+        ShrunkGate
+            The gate.
+        """
+        twin: ShrunkGate = clone(self)
+        twin.answer_, twin.global_weights_, twin.support_ = answer, weights, self.support_
+        twin.n_features_in_ = self.n_features_in_
+        return twin
+
+    def restored_answer(self, arrays: Arrays, weights: Array) -> ShrunkGate:
+        """Restore a gate that `refitted` returned.
+
+        Parameters
+        ----------
+        arrays : dict of str to array
+            The arrays of its fitted points.
+        weights : (M,) array
+            Its global weights.
+
+        Returns
+        -------
+        ShrunkGate
+            The gate.
+        """
+        answer = MixedGates.restore(self._points_for(len(weights)), arrays, len(weights))
+        self._check_inputs_of(answer)
+        return self.with_answer(answer, weights)
+
+    def _points_for(self, n_candidates: int) -> list[Point]:
+        """The path of this sample, for another number of candidates."""
+        plan = budget(self.n_rows_, self.n_features_in_, self.n_groups_)
+        return self._points(plan, self.n_features_in_, n_candidates, self.n_effective_)
 
     def judging_folds(self, n_rows: int, n_groups: int | None = None) -> int | None:
         """Return the number of folds that judge a sample of this size.
@@ -547,12 +636,8 @@ class ShrunkGate(Gate):
         ]
         if len(mixtures) < 2:
             raise FileFormatError("ShrunkGate is restored from an answer and at least one fold.")
-        for gate in (gate for mixture in mixtures for gate in mixture.gates):
-            if isinstance(gate, MLPGate | TreeGate) and gate.n_features_in_ != self.n_features_in_:
-                raise FileFormatError(
-                    f"Every gate of a path must take the {self.n_features_in_} inputs of "
-                    f"ShrunkGate; received one that takes {gate.n_features_in_}."
-                )
+        for mixture in mixtures:
+            self._check_inputs_of(mixture)
         self.answer_, *self.fold_answers_ = mixtures
         self.support_ = self._restored_support(arrays_below(arrays, "support."))
         self.band_ = self._restored_band(arrays_below(arrays, "band."), M)
@@ -563,6 +648,15 @@ class ShrunkGate(Gate):
             n_answers=len(mixtures),
         )
         return self
+
+    def _check_inputs_of(self, mixture: MixedGates) -> None:
+        """Refuse restored gates that do not take the inputs of this gate."""
+        for gate in mixture.gates:
+            if isinstance(gate, MLPGate | TreeGate) and gate.n_features_in_ != self.n_features_in_:
+                raise FileFormatError(
+                    f"Every gate of a path must take the {self.n_features_in_} inputs of "
+                    f"ShrunkGate; received one that takes {gate.n_features_in_}."
+                )
 
     def _restored_support(self, sides: Arrays) -> Support | None:
         if not self.guard or self.n_features_in_ == 0:

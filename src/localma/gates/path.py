@@ -165,7 +165,7 @@ class HalvingPath:
         # The best candidate is computed from all rows only if it has weight.
         rows = None
         if all(self.points[k].name != "best" for k in chosen):
-            rows = self.folds[0][1][:1]
+            rows = np.arange(1)
         members = constant_members(self.data, rows, self.points, weights)
         scaled = anchor_and_scale(self.data, None, weights)
         chunks = self._chunks_of_all_rows()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localma.inspection.comparison import ComparisonDisplay, compare, evaluate
-from localma.inspection.display import Display, Record
+from localma.inspection.display import Display
 from localma.inspection.effects import ImportanceDisplay, WeightEffectDisplay, WeightMapDisplay
 from localma.inspection.explanation import Explanation, explain
 from localma.inspection.observed import Observed, observe
@@ -11,6 +11,7 @@ from localma.inspection.path import LocalityPathDisplay, locality_path
 from localma.inspection.regions import ErrorByRegionDisplay, RegionsDisplay
 from localma.inspection.reliability import ReliabilityDisplay
 from localma.inspection.summary import Summary, summarize
+from localma.records import Record
 
 __all__ = [
     "ComparisonDisplay",

@@ -30,9 +30,10 @@ from localma.folds import make_folds
 from localma.formatting import decimals_of, fixed, mean_loss, readable
 from localma.gates import Gate, Labelled
 from localma.inspection import display
-from localma.inspection.display import Columns, Display, Label, Record
+from localma.inspection.display import Display
 from localma.inspection.observed import Difference, Measured, Model, Observed, Predictions, observe
 from localma.losses import cross_entropy
+from localma.records import Columns, Label, Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ from localma._types import AnyArray, Array, Float64, Rows
 from localma.errors import unknown_name
 from localma.formatting import number, short
 from localma.inspection import display
-from localma.inspection.display import Columns, Display, ListDisplay, Record
+from localma.inspection.display import Display, ListDisplay
 from localma.inspection.features import (
     MILLISECONDS_PER_DAY,
     Bins,
@@ -25,6 +25,7 @@ from localma.inspection.features import (
     shuffle_column,
 )
 from localma.inspection.observed import Model, Observed, observe
+from localma.records import Columns, Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,9 +10,9 @@ import numpy as np
 from localma._types import Array
 from localma.errors import InvalidInputError
 from localma.formatting import fixed, percent
-from localma.inspection.display import Columns, Output, Record
 from localma.inspection.observed import Model, Observed, Predictions, observe
 from localma.inspection.regions import describe_regions, find_regions
+from localma.records import Columns, Output, Record
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.evidence import Baseline, mean_and_error
 from localma.folds import count_groups, number_groups
 from localma.formatting import decimals_for, with_error
-from localma.inspection.display import Record
 from localma.inspection.features import Feature, read_features
+from localma.records import Record
 from localma.tables.frames import n_rows, take_rows, unmasked, without_mask
 
 Predictions = ArrayLike | Mapping[str, ArrayLike] | None

@@ -12,7 +12,8 @@ from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.formatting import percent
 from localma.gates import ShrunkGate
-from localma.inspection.display import Columns, Display, Record
+from localma.inspection.display import Display
+from localma.records import Columns, Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

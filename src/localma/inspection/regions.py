@@ -20,10 +20,11 @@ from localma.errors import InvalidInputError
 from localma.formatting import mean_loss, percent
 from localma.inspection import display
 from localma.inspection.comparison import Kind, Method, make_methods
-from localma.inspection.display import Columns, Display, Record
+from localma.inspection.display import Display
 from localma.inspection.effects import features_in_use
 from localma.inspection.features import MISSING, Feature
 from localma.inspection.observed import Measured, Model, Observed, Predictions, observe
+from localma.records import Columns, Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,8 +13,9 @@ from localma.errors import InvalidInputError
 from localma.formatting import fixed, percent
 from localma.inspection import display
 from localma.inspection.comparison import mean_square, name_of_model
-from localma.inspection.display import Columns, Display, Label, Record
+from localma.inspection.display import Display
 from localma.inspection.observed import Model, Observed, Predictions, observe
+from localma.records import Columns, Label, Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,7 +17,6 @@ from localma.errors import InvalidInputError
 from localma.estimators import NO_CLAIM
 from localma.formatting import percent, readable
 from localma.inspection.comparison import ComparisonDisplay, compare
-from localma.inspection.display import Columns, Label, Output, Record
 from localma.inspection.effects import (
     ImportanceDisplay,
     WeightEffectDisplay,
@@ -39,6 +38,7 @@ from localma.inspection.regions import (
     region_errors,
 )
 from localma.inspection.reliability import ReliabilityDisplay, reliability
+from localma.records import Columns, Label, Output, Record
 
 SCHEMA = 1
 FIT_FOUND = "The fit found:"

@@ -14,14 +14,14 @@ from localma.own.recalibration import inner_folds
 from localma.own.scales import Objective
 from localma.trees.boosting import Bins, Growth, Trees, boost
 
-ROUNDS = (0, 1, 2, 3, 4, 6, 9, 13, 18, 25, 40, 60, 80)
+ROUNDS = (0, 1, 2, 4, 8, 13, 18, 25, 40, 60, 80, 110, 160)
 """Numbers of trees that are compared."""
-FEW_ROUNDS, MANY_ROUNDS = 40, 80
 SMALL, LARGE = 200, 2_000
-"""Numbers of rows from which trees are larger, and from which there may be more of them."""
+"""Numbers of rows from which trees are larger."""
 MOST_BINS = 32
 MOST_ROWS = 200_000
 """Trees this small hardly gain from more rows."""
+INNER_FOLDS = 3
 SHIFTS = 8
 """Newton steps to the best constant shift of the scores."""
 
@@ -63,18 +63,21 @@ class Boosted:
         return cls(np.asarray(own["shift"], dtype=np.float64), trees)
 
 
-def growth_for(n: int) -> tuple[Growth, int]:
-    """How trees grow on n rows, and the largest number of them.
+def growth_for(n: int) -> Growth:
+    """How trees grow on n rows: each on other rows and inputs, since that makes their sum smoother.
 
-    >>> growth, most = growth_for(100)
-    >>> growth.n_leaves, most
-    (4, 40)
+    >>> growth_for(100).n_leaves, growth_for(10_000).n_leaves
+    (4, 16)
     """
+    n_leaves, depth = 16, 6
     if n < SMALL:
-        return Growth(n_leaves=4, depth=3, least_weight=5.0, learning_rate=0.2), FEW_ROUNDS
-    if n < LARGE:
-        return Growth(n_leaves=8, depth=5, least_weight=5.0, learning_rate=0.2), FEW_ROUNDS
-    return Growth(n_leaves=16, depth=6, least_weight=5.0, learning_rate=0.15), MANY_ROUNDS
+        n_leaves, depth = 4, 3
+    elif n < LARGE:
+        n_leaves, depth = 8, 5
+    return Growth(
+        n_leaves=n_leaves, depth=depth, least_weight=5.0, learning_rate=0.1,
+        row_share=0.7, column_share=0.5,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ def fit_boosted(
     start: Array,
     weight: Array,
     groups: Rows | None = None,
-    n_folds: int = 3,
+    n_rounds: int | None = None,
 ) -> Boosted:
     """Boost scores with the number of trees that predicts held-out rows best.
 
@@ -146,6 +149,7 @@ def fit_boosted(
     start : (n, S) scores to correct
     weight : (n,) weights of the rows
     groups : (n,) numbers of groups that are held out whole, if rows are dependent
+    n_rounds : the number of trees, if it is known
 
     Examples
     --------
@@ -161,20 +165,21 @@ def fit_boosted(
     """
     rows = evenly_spaced(np.flatnonzero(weight > 0), MOST_ROWS)
     sample = _Boosting(objective, X, y, start, weight / weight[rows].mean()).take(rows)
-    folds = inner_folds(len(rows), None if groups is None else groups[rows], n_folds)
-    bins = Bins.of(sample.X, sample.weight, MOST_BINS)
-    growth, most = growth_for(len(rows))
-    rounds = [number for number in ROUNDS if number <= most]
-    risks = np.zeros(len(rounds))
+    bins, growth = Bins.of(sample.X, sample.weight, MOST_BINS), growth_for(len(rows))
+    if n_rounds is None:
+        folds = inner_folds(len(rows), None if groups is None else groups[rows], INNER_FOLDS)
+        n_rounds = _best_number(sample, folds, growth, bins)
+    return sample.fit(n_rounds, growth, bins)
+
+
+def _best_number(sample: _Boosting, folds: Rows, growth: Growth, bins: Bins) -> int:
+    """Number of trees with the smallest loss of held-out rows."""
+    risks = np.zeros(len(ROUNDS))
     for fold in range(folds.max() + 1):
-        train, test = (
-            sample.take(np.flatnonzero(folds != fold)),
-            sample.take(np.flatnonzero(folds == fold)),
-        )
+        train, test = (sample.take(np.flatnonzero(rows)) for rows in (folds != fold, folds == fold))
         if not len(train.y) or not len(test.y):
             continue
-        boosted = train.fit(most, growth, bins)
-        staged = test.start + boosted.shift + boosted.trees.staged(test.X, rounds)
-        risks += [test.weight @ objective.values(test.y, scores) for scores in staged]
-    best = int(np.argmin(np.nan_to_num(risks, nan=np.inf)))
-    return sample.fit(rounds[best], growth, bins)
+        boosted = train.fit(ROUNDS[-1], growth, bins)
+        staged = test.start + boosted.shift + boosted.trees.staged(test.X, ROUNDS)
+        risks += [test.weight @ sample.objective.values(test.y, scores) for scores in staged]
+    return ROUNDS[int(np.argmin(np.nan_to_num(risks, nan=np.inf)))]

@@ -31,10 +31,10 @@ from localma.formatting import (
     with_error,
 )
 from localma.inspection.comparison import ComparisonDisplay, ConstantEntry, Entry
-from localma.inspection.display import Output, plain
 from localma.inspection.observed import Measured, decimals_of_column
 from localma.inspection.path import CONSTANT_NAMES, LocalityGainRecord
 from localma.inspection.summary import SampledRows, Summary
+from localma.records import Output, plain
 from localma.report import charts
 from localma.report.charts import Styles, palette
 from localma.storage.whole_files import write_whole

@@ -116,7 +116,7 @@ class OnnxCandidate(FromFile, LogitsCandidate):
         - `temperature` : float. Divisor of the logits; `calibrated` fits it.
         - `classes` : labels of the columns of the probabilities.
         - `inputs` : columns, by name or position, or a function of X.
-        - `cost` : float. A number to record, such as the price of a call.
+        - `cost` : float. What a row costs, for budgets, such as the price of a call.
         - `batch_size` : int, str or None. Rows per call, "auto" or an amount of memory.
 
     Examples

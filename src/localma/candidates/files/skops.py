@@ -44,7 +44,7 @@ class SkopsCandidate(FromFile, EstimatorCandidate):
         Options of every candidate:
 
         - `inputs` : columns, by name or position, or a function of X.
-        - `cost` : float. A number to record, such as the price of a call.
+        - `cost` : float. What a row costs, for budgets, such as the price of a call.
         - `batch_size` : int, str or None. Rows per call, "auto" or an amount of memory.
 
     Examples

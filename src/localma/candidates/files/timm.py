@@ -91,7 +91,7 @@ class TimmCandidate(FromFile, LogitsCandidate):
 
         - `inputs` : the column with the paths. By default X is an array of uint8 images (n, height,
           width, 3), a list of paths, arrays or PIL images, or a Dataset.
-        - `cost` : float. A number to record, such as the price of a call.
+        - `cost` : float. What a row costs, for budgets, such as the price of a call.
         - `batch_size` : int, str or None. Rows per call, "auto" or an amount of memory.
 
     Examples

@@ -97,7 +97,7 @@ class TransformersCandidate(FromFile, LogitsCandidate):
 
         - `inputs` : the column with the texts, such as "text". By default X is a column of texts.
         - `batch_size` : int, str or None. Texts per call; "auto" is 1,024.
-        - `cost` : float. A number to record, such as the price of a call.
+        - `cost` : float. What a row costs, for budgets, such as the price of a call.
 
     Examples
     --------
