@@ -229,7 +229,7 @@ class TestVerdict:
 
     def test_gain_of_equal_weights_is_not_called_local(self):
         """Twins again: local gates have a say, but what is gained equal weights gain."""
-        rng = np.random.default_rng(302)
+        rng = np.random.default_rng(390)
         truth = rng.normal(size=(100, 1))
         P = (truth + rng.normal(size=(100, 6)))[:, :, None]
         gate = ShrunkGate(random_state=0).fit(
