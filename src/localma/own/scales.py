@@ -76,16 +76,16 @@ class Link:
         """Bound predictions by what n rows with these scores (n, K) can support.
 
         A small sample may separate the classes, and an exponential function of the inputs grows
-        fast beyond them. So probabilities keep a distance of ``1 / (n + 2)`` from 0 and 1, as in
-        Laplace's rule of succession, and logarithmic links stay within the predictions for the
-        sample.
+        fast beyond them. So each of C classes keeps a probability of ``1 / (C (n + 1))``, as if one
+        more row were spread over all of them, and logarithmic links stay within the predictions
+        for the sample.
         """
         if self.name == "identity":
             return self
         means = self.means(scores)
         bounds = np.stack([means.min(axis=0), means.max(axis=0)])
         if self.name != "log":
-            least = 1.0 / (n + 2.0)
+            least = 1.0 / (max(means.shape[1], 2) * (n + 1.0))
             bounds = np.broadcast_to(np.array([[least], [1.0 - least]]), bounds.shape)
         return Link(self.name, self.floor, np.ascontiguousarray(bounds))
 
