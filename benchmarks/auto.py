@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks import pytorch_loop, reference
 from benchmarks.data import Problem, Sample, regression
+from benchmarks.engine import plain_gate
 from benchmarks.report import Report, Row
 from benchmarks.timing import PAUSE, interleave
 from localma import LocalMARegressor
@@ -67,7 +68,7 @@ def measure(size: Size) -> Report:
     train, test = problem.train, problem.test
     fit_auto(train)  # compiles
     works = {"auto": lambda: fit_auto(train)}
-    gates = [MLPGate.paper(random_state=seed) for seed in range(size.pytorch_fits)]
+    gates = [plain_gate(seed) for seed in range(size.pytorch_fits)]
     starts = [reference.starts(gate, train)[0] for gate in gates]
     pytorch = find_spec("torch") is not None
     if pytorch:

@@ -61,10 +61,7 @@ class Fits:
         problems = [
             regression(n, size.n_inputs, size.n_candidates, seed) for seed in range(size.fits)
         ]
-        gates = [
-            MLPGate.paper(random_state=seed).set_params(n_steps=size.n_steps)
-            for seed in range(size.fits)
-        ]
+        gates = [plain_gate(seed).set_params(n_steps=size.n_steps) for seed in range(size.fits)]
         starts = [
             reference.starts(gate, problem.train)[0]
             for gate, problem in zip(gates, problems, strict=True)
@@ -81,6 +78,12 @@ class Fits:
         gate, sample = self.gates[0], self.problems[0].train
         (n, p), M, h = sample.X.shape, sample.P.shape[1], gate.hidden[0]
         return len(self.problems) * gate.n_steps * 2 * n * (2 * p * h + 3 * h * M)
+
+
+def plain_gate(seed: int) -> MLPGate:
+    """The paper's network with plain weight decay, which the other implementations have too."""
+    gate = MLPGate.paper(logit_bound=None, random_state=seed)
+    return gate.set_params(weight_decay=0.05, relative_decay=0.0)
 
 
 def run(quick: bool = False) -> Report:

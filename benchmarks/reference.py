@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from benchmarks.data import Sample
 from localma.equations import local_average, softmax
 from localma.gates import MLPGate, ShrunkGate
+from localma.gates.constant import disagreement
 from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.engine import block_size
 from localma.gates.fused.networks import Network
+from localma.gates.mlp import DECAY_ROWS
 
 Array = NDArray[np.floating]
 Float64 = NDArray[np.float64]
@@ -41,6 +43,19 @@ def starts(gate: MLPGate, sample: Sample, global_weights: Array | None = None) -
     ]
 
 
+def decay_of(gate: MLPGate, sample: Sample) -> float:
+    """Weight decay of all parameters in the unit of the loss."""
+    if gate.relative_decay == 0.0:
+        return gate.weight_decay
+    unit = disagreement(sample.labelled(), None) * (DECAY_ROWS / len(sample.y)) ** 0.25
+    return gate.weight_decay + gate.relative_decay * unit
+
+
+def bounded(logits: Float64, bound: float | None) -> Float64:
+    """Logits within the bound of the gate."""
+    return logits if bound is None else bound * np.tanh(logits / bound)
+
+
 def standardise(sample: Sample, X: Array) -> Float64:
     return np.asarray((X - sample.X.mean(axis=0)) / sample.X.std(axis=0), dtype=np.float64)
 
@@ -52,7 +67,8 @@ def fit_weights(gate: MLPGate, sample: Sample, X: Array) -> Float64:
     total = np.zeros((len(X), sample.P.shape[1]))
     for theta in starts(gate, sample, gate.global_weights_):
         _train(gate, network, theta, inputs, sample)
-        total += softmax(forward(network, theta, standardise(sample, X))[-1])
+        logits = forward(network, theta, standardise(sample, X))[-1]
+        total += softmax(bounded(logits, gate.logit_bound))
     return total / gate.n_restarts
 
 
@@ -66,12 +82,13 @@ def fit_weights_on_batches(gate: MLPGate, sample: Sample, X: Array) -> Float64:
     total = np.zeros((len(X), sample.P.shape[1]))
     for own in rng.spawn(gate.n_restarts):
         theta = gate._start(network, own, gate.global_weights_).astype(float)
-        adam = Adam(gate, network, theta)
+        adam = Adam(gate, network, theta, decay_of(gate, sample))
         for rate in rates.astype(float):
             rows = own.integers(n, size=batch)
             part = Sample(inputs[rows], sample.P[rows], sample.y[rows], sample.loss)
-            adam.step(_gradient(network, theta, part.X, part), rate)
-        total += softmax(forward(network, theta, standardise(sample, X))[-1])
+            adam.step(_gradient(gate, network, theta, part.X, part), rate)
+        logits = forward(network, theta, standardise(sample, X))[-1]
+        total += softmax(bounded(logits, gate.logit_bound))
     return total / gate.n_restarts
 
 
@@ -80,7 +97,8 @@ def evaluate_weights(gate: MLPGate, X: Array) -> Float64:
     network = gate._network(gate.n_features_in_, len(gate.global_weights_))
     inputs = (X - gate.mean_) / gate.scale_
     each = [
-        softmax(forward(network, theta.astype(float), inputs)[-1]) for theta in gate.parameters_
+        softmax(bounded(forward(network, theta.astype(float), inputs)[-1], gate.logit_bound))
+        for theta in gate.parameters_
     ]
     return np.mean(each, axis=0)
 
@@ -89,7 +107,10 @@ def auto_weights(gate: ShrunkGate, X: Array, of_member: Callable[[Any], Array]) 
     """Weights of a fitted ShrunkGate, with newly computed weights of its networks."""
     weights = np.tile(np.asarray(gate.answer_.constant, dtype=np.float64), (len(X), 1))
     for share, member in zip(gate.answer_.shares, gate.answer_.gates, strict=True):
-        weights += share * of_member(member)
+        if isinstance(member, MLPGate):
+            weights += share * of_member(member)
+        else:  # trees have no twin
+            weights += share * member.predict_weights(X)
     fading = gate._fading()
     return weights if fading is None else np.asarray(fading(weights, X))
 
@@ -104,14 +125,19 @@ def forward(network: Network, theta: Float64, X: Float64) -> list[Float64]:
     return [*units, units[-1] @ weights.T + biases]
 
 
-def _gradient(network: Network, theta: Float64, X: Float64, sample: Sample) -> Float64:
+def _gradient(
+    gate: MLPGate, network: Network, theta: Float64, X: Float64, sample: Sample
+) -> Float64:
     """Gradient of the mean loss, layer by layer from the logits down."""
     *units, logits = forward(network, theta, X)
-    weights = softmax(logits)
+    bound = gate.logit_bound
+    weights = softmax(bounded(logits, bound))
     mixture = local_average(weights, sample.P)
     slope = sample.loss.derivative(sample.y, mixture) / sample.y.size
     level = (slope * mixture).sum(axis=1, keepdims=True)
     pull = weights * (np.einsum("nk,nmk->nm", slope, sample.P) - level)
+    if bound is not None:
+        pull *= 1.0 - np.tanh(logits / bound) ** 2
     gradient = np.zeros_like(theta)
     layers = zip(network.layers(gradient), network.layers(theta), units, strict=True)
     for (to_weights, to_biases), (W, _), below in reversed(list(layers)):
@@ -123,9 +149,9 @@ def _gradient(network: Network, theta: Float64, X: Float64, sample: Sample) -> F
 class Adam:
     """Adam, in place, on ``mean loss / c + shrinkage * sum theta^2``."""
 
-    def __init__(self, gate: MLPGate, network: Network, theta: Float64) -> None:
+    def __init__(self, gate: MLPGate, network: Network, theta: Float64, decay: float) -> None:
         self.theta, self.loss_scale, self.n_steps = theta, gate.loss_scale_, 0
-        self.decay = np.full(len(theta), gate.weight_decay / gate.loss_scale_)
+        self.decay = np.full(len(theta), decay / gate.loss_scale_)
         self.decay[: network.output_bias.start] += 2.0 * gate.shrinkage
         self.mean, self.square = np.zeros_like(theta), np.zeros_like(theta)
 
@@ -141,7 +167,7 @@ class Adam:
 
 
 def _train(gate: MLPGate, network: Network, theta: Float64, X: Float64, sample: Sample) -> None:
-    adam = Adam(gate, network, theta)
+    adam = Adam(gate, network, theta, decay_of(gate, sample))
     for rate in gate._rates(len(X), None).astype(float):
-        if adam.step(_gradient(network, theta, X, sample), rate) < gate.tol:
+        if adam.step(_gradient(gate, network, theta, X, sample), rate) < gate.tol:
             return

@@ -96,7 +96,7 @@ class TestPath:
             "gate", "shrinkage", "risk", "standard_error", "weight", "held_out",
         }  # fmt: skip
         assert set(local.path_["held_out"]) == {"rows"}
-        assert lengths == {14}
+        assert lengths == {11}
         assert local.path_["gate"][:3] == ["equal", "best", "global"]
         assert local.path_["shrinkage"][:3] == [np.inf] * 3
         assert sum(local.path_["weight"]) == pytest.approx(1.0)

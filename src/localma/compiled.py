@@ -81,17 +81,21 @@ def entry(
             return njit(signature, cache=True, **options)(function)
         except Exception as error:
             reason = str(error).replace(function.__name__, "kernel")
-            _warn_of_no_cache(f"{type(error).__name__}: {reason}")
+            _reasons.append(f"{type(error).__name__}: {reason}")
+            _warn_of_no_cache()
             return njit(signature, **options)(function)
 
     return compile_entry
 
 
+_reasons: list[str] = []
+
+
 @cache
-def _warn_of_no_cache(reason: str) -> None:
-    """Log one message for all entries that fail for the same reason."""
+def _warn_of_no_cache() -> None:
+    """Log one message for all entries, with the first reason."""
     _LOGGER.warning(
         "localma cannot use Numba's cache (%s). Every process compiles the kernel again, which "
         "takes seconds. Set NUMBA_CACHE_DIR to a folder that this process may write to.",
-        reason,
+        _reasons[0],
     )

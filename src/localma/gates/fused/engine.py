@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
@@ -188,18 +189,18 @@ def warm_up() -> Path | None:
     Returns
     -------
     folder : Path or None
-        The folder of the cache: a subfolder of the environment variable ``NUMBA_CACHE_DIR`` if it
-        is set, otherwise ``__pycache__`` in the installed package or, if that cannot be written,
-        a folder in the user's cache. None if none of them can be written: then every process
-        compiles the kernel again.
+        The folder with the files of the cache: the environment variable ``NUMBA_CACHE_DIR`` if it
+        is set, otherwise the installed package or, if that cannot be written, a folder in the
+        user's cache. None if none of them can be written: then every process compiles the kernels
+        again.
 
     Examples
     --------
     >>> import localma
     >>> folder = localma.warm_up()
     """
-    boosting.kernel()
-    folder = kernel().evaluate.stats.cache_path
+    entries = boosting.kernel().evaluate, kernel().evaluate
+    folders = [entry.stats.cache_path for entry in entries]
     for name in LOSSES:
         compile_loss(get_loss(name).derivative)
-    return folder and Path(folder)
+    return Path(os.path.commonpath(folders)) if all(folders) else None
