@@ -183,7 +183,7 @@ class TestPath:
         assert risk(auto) < 0.9 * risk(without)
 
     def test_one_pass_is_the_sum_of_the_gates(self):
-        gate = ShrunkGate(random_state=0).fit(data(600))
+        gate = ShrunkGate(trees=True, random_state=0).fit(data(600))
         assert {type(member) for member in gate.answer_.gates} >= {TreeGate}
         X, P, _ = steps(40, 1)
         X[0] = 50.0  # outside the sample
@@ -194,7 +194,7 @@ class TestPath:
         np.testing.assert_allclose(gate.average(X, P), average, atol=1e-5)
 
     def test_many_rows_in_threads_are_those_of_few(self):
-        gate, X = ShrunkGate(random_state=0).fit(data(600)), steps(40_000, 2)[0]
+        gate, X = ShrunkGate(trees=True, random_state=0).fit(data(600)), steps(40_000, 2)[0]
         weights = gate.predict_weights(X)
         np.testing.assert_allclose(weights[-50:], gate.predict_weights(X[-50:]), atol=1e-6)
 
@@ -207,6 +207,6 @@ class TestPath:
         assert all(isinstance(member, TreeGate | MLPGate) for member in chosen)
 
     def test_the_gate_restores_itself(self):
-        gate, X = ShrunkGate(random_state=0).fit(data(600)), steps(50, 1)[0]
+        gate, X = ShrunkGate(trees=True, random_state=0).fit(data(600)), steps(50, 1)[0]
         again = clone(gate).restore(gate.arrays())
         np.testing.assert_array_equal(again.predict_weights(X), gate.predict_weights(X))

@@ -1043,9 +1043,11 @@ class _LocalMA(BaseEstimator):
         self, sample: _Sample, P: Array, data: Labelled, split: _Split
     ) -> SharedError | None:
         """Look for an error that own models would remove, if there are none yet."""
-        losses = getattr(self.gate_, "held_out_losses_", None)
-        if sample.own is not None or losses is None or split.folds is None or self.cautions_:
+        judged = getattr(self.gate_, "held_out_rows_", None)
+        if sample.own is not None or judged is None or split.folds is None or self.cautions_:
             return None
+        losses = np.full(len(P), np.nan)
+        losses[judged] = self.gate_.held_out_losses_
         targets = self._score_targets(sample.y)
         predictions = P.reshape(*P.shape[:2], -1)
         rows = Sample(

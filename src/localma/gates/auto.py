@@ -18,7 +18,7 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from localma._types import AnyArray, Array, Integers, RandomState, RowMask
+from localma._types import AnyArray, Array, Integers, RandomState, RowMask, Rows
 from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row, verdict
@@ -118,9 +118,9 @@ class ShrunkGate(Gate):
 
     Attributes
     ----------
-    held_out_losses_ : array of shape (n,)
-        Held-out loss of each row under the whole procedure, NaN for rows that did not judge. A
-        loaded gate does not have it.
+    held_out_rows_, held_out_losses_ : arrays of shape (judged,)
+        The rows that judged, and the held-out loss of each under the whole procedure. A loaded
+        gate does not have them.
     path_ : dict of columns
         The path as a table: "gate", "shrinkage", "risk", "standard_error" of the risk's
         difference to the global gate, "weight" in the final weights, and what was "held_out":
@@ -217,8 +217,8 @@ class ShrunkGate(Gate):
         held_out = path.held_out(random)
         self.n_features_in_, self.n_rows_ = data.n_inputs, data.n_rows
         self.n_effective_, self.n_groups_ = data.n_effective, data.n_groups
-        self.held_out_losses_ = np.full(data.n_rows, np.nan)
-        self.held_out_losses_[order] = self._judge(held_out, points)
+        rows, self.held_out_losses_ = self._judge(held_out, points)
+        self.held_out_rows_ = order[rows]
         if global_weights is None:
             global_weights = find_global_weights(data)
         self.global_weights_ = np.asarray(global_weights)
@@ -775,10 +775,10 @@ class ShrunkGate(Gate):
             )
         return useful
 
-    def _judge(self, held_out: HeldOut, points: list[Point]) -> Array:
+    def _judge(self, held_out: HeldOut, points: list[Point]) -> tuple[Rows, Array]:
         """Weight the points by their held-out losses, and measure the gain of the procedure.
 
-        Returns the losses of the whole procedure: (n,), NaN for rows that no fold holds out.
+        Returns the rows that judged, and their losses under the whole procedure: (judged,) each.
         """
         prior = np.array([point.prior for point in points])
         constant = np.array([point.gate is None for point in points])
@@ -810,9 +810,8 @@ class ShrunkGate(Gate):
         ]
         risks = [mean_and_error(losses, weight)[0] for losses in L]
         self._tabulate(points, np.array([risks, errors, shares]))
-        counts = np.bincount(held_out.rows, minlength=held_out.data.n_rows)
-        sums = np.bincount(held_out.rows, weights=nested[1], minlength=len(counts))
-        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        rows, index, counts = np.unique(held_out.rows, return_inverse=True, return_counts=True)
+        return rows, np.bincount(index, weights=nested[1]) / counts
 
     def _tabulate(self, points: Sequence[Point], columns: Array) -> None:
         """Set the table of the path; columns : (3, points) risks, standard errors and weights."""
