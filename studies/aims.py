@@ -15,7 +15,7 @@ Keys = Mapping[str, Any]
 JUDGED = ("auto", "auto_own")
 """The methods that the aims are about."""
 
-COMPARED = ("paper", "paper_scaled", "gw", "ewma", "direct", "best_test", "best_sample")
+COMPARED = ("paper", "gw", "ewma", "direct", "best_test", "best_sample")
 """The best of these is compared with them. The home candidate knows more than the others do."""
 
 

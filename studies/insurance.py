@@ -21,8 +21,7 @@ region, on a split that is not one of the replicates. No average was used to cho
 of Belgium hardly depend on the inputs: in their own regions the candidates are not better than one
 constant.
 
-LocalMA (paper, scaled) has the weight decay of the paper's gate in units of the loss (see
-`studies.regressing`). "Home candidate" is that of the policy's own region. BestPTM is the best
+"Home candidate" is that of the policy's own region. BestPTM is the best
 candidate on the test part, chosen with its targets. "BestPTM of the sample" is chosen on the
 labelled sample.
 """
@@ -134,7 +133,7 @@ def run(keys: Keys, seed: np.random.SeedSequence, methods: Sequence[str]) -> Met
         return {f"{method}:deviance": risk for method, risk in compare(trial, methods).items()}
 
 
-DRAWN = ("paper_scaled", "auto", "auto_own", "ewma", "direct", "best_test", "home")
+DRAWN = ("paper", "auto", "auto_own", "ewma", "direct", "best_test", "home")
 
 
 def draw_figure(results: Results, folder: Path) -> list[Path]:

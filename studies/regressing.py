@@ -47,39 +47,37 @@ Kind = Callable[[int], Any]
 """Seed -> an unfitted estimator; one is fitted per company."""
 
 METHODS = (
-    "paper", "paper_scaled", "auto", "auto_own", "gw", "ewma",
-    "direct", "best_test", "best_sample", "home",
+    "paper", "auto", "auto_own", "gw", "ewma", "direct", "best_test", "best_sample", "home",
 )  # fmt: skip
 CONTROLS = (
-    "auto_constants", "auto_shuffled", "paper_scaled_constants", "paper_scaled_shuffled",
+    "auto_constants", "auto_shuffled", "paper_constants", "paper_shuffled",
     "paper_free", "constant",
 )  # fmt: skip
 """Additional methods of the cells with controls."""
 CONTROLLED_METHODS = (
     "auto", "auto_constants", "auto_shuffled",
-    "paper_scaled", "paper_scaled_constants", "paper_scaled_shuffled",
-    "paper", "paper_free", "gw", "direct", "constant",
+    "paper", "paper_constants", "paper_shuffled",
+    "paper_free", "gw", "direct", "constant",
 )  # fmt: skip
 """Columns of the table of controls."""
-PLACE_METHODS = ("paper_scaled_place", "auto_place", "auto_own_place", "direct_place")
+PLACE_METHODS = ("paper_place", "auto_place", "auto_own_place", "direct_place")
 """Methods that have the company of a row as input."""
 
 LABELS = GATE_LABELS | {
-    "paper_scaled": "LocalMA (paper, scaled)",
     "paper_free": "LocalMA (paper, no decay)",
-    "auto_own": "LocalMA (auto) + own model",
+    "auto_own": "LocalMA (auto) + own models",
     "direct": "DirectModel",
     "best_test": "BestPTM",
     "best_sample": "BestPTM of the sample",
     "home": "home candidate",
     "constant": "mean of the sample",
     "auto_constants": "auto on two constants",
-    "paper_scaled_constants": "paper, scaled, on two constants",
+    "paper_constants": "paper on two constants",
     "auto_shuffled": "auto on shuffled candidates",
-    "paper_scaled_shuffled": "paper, scaled, on shuffled candidates",
-    "paper_scaled_place": "LocalMA (paper, scaled), with district",
+    "paper_shuffled": "paper on shuffled candidates",
+    "paper_place": "LocalMA (paper), with district",
     "auto_place": "LocalMA (auto), with district",
-    "auto_own_place": "LocalMA (auto) + own model, with district",
+    "auto_own_place": "LocalMA (auto) + own models, with district",
     "direct_place": "DirectModel, with district",
 }
 
@@ -201,9 +199,7 @@ def predict(trial: Trial, method: str) -> Array:
         return predict(CHANGED[change](trial), name)
     if method in OWN_WAYS:
         return OWN_WAYS[method](trial)
-    return _averaged(
-        trial, PAPER_GATES[method](trial) if method in PAPER_GATES else GATE_OF[method]
-    )
+    return _averaged(trial, GATES[method])
 
 
 def _averaged(trial: Trial, gate: str | Gate) -> Array:
@@ -218,41 +214,20 @@ def _fitted(trial: Trial, gate: str | Gate) -> LocalMARegressor:
     return model.fit(sample.X, sample.y, sample.sample_weight, predictions=sample.P)
 
 
-def _paper_gate(decay: float) -> MLPGate:
-    """Build the paper's gate: 32 units in its empirical studies, 16 in its simulations.
-
-    It has the first reconstruction of the regularisation, a fixed weight decay; see decision 8.
-    """
-    gate = MLPGate.paper(hidden=(32,), logit_bound=None)
-    return gate.set_params(weight_decay=decay, relative_decay=0.0)
-
-
-def _scaled_decay(trial: Trial) -> float:
-    """Weight decay in units of the loss: its usual value times the risk of GW on the sample."""
-    sample = trial.sample
-    constant = _fitted(trial, "global").predict(sample.X, predictions=sample.P)
-    return PAPER_DECAY * float(mean_losses(trial.loss, sample, constant))
-
-
-PAPER_DECAY = 0.05
-"""The weight decay of that reconstruction, in the unit of the loss."""
-
-PAPER_GATES: dict[str, Callable[[Trial], MLPGate]] = {
-    "paper": lambda trial: _paper_gate(PAPER_DECAY),
-    "paper_scaled": lambda trial: _paper_gate(_scaled_decay(trial)),
-    "paper_free": lambda trial: _paper_gate(0.0),
+GATES: dict[str, str | Gate] = GATE_OF | {
+    "paper": MLPGate.paper(hidden=(32,)),
+    "paper_free": MLPGate.paper(hidden=(32,)).set_params(relative_decay=0.0),
 }
-"""The paper's gate with the decay that fits its simulations, with the same decay in units of the
-loss (whose mean under GW is between 1 and 15 in the simulations), and with none."""
+"""Method -> gate. The paper has 32 units in its empirical studies, "free" has no weight decay."""
 
 
-def _with_own_model(trial: Trial) -> Array:
-    """`auto` with one more candidate, fitted out of fold on the sample."""
+def _with_own_models(trial: Trial) -> Array:
+    """`auto` with `own="auto"` and a model of the candidates' kind, fitted out of fold."""
     sample, test = trial.sample, trial.test
     first = sample.X.shape[1]
     candidates = {f"candidate {m}": Column(first + m) for m in range(sample.P.shape[1])}
     own = {"own": CrossFitted(trial.kind(trial.seed))}
-    model = LocalMARegressor(candidates | own, loss=trial.loss, random_state=trial.seed)
+    model = LocalMARegressor(candidates | own, loss=trial.loss, own="auto", random_state=trial.seed)
     model.fit(np.column_stack([sample.X, sample.P]), sample.y, sample.sample_weight)
     return model.predict(np.column_stack([test.X, test.P]))
 
@@ -276,7 +251,7 @@ def _mean_of_sample(trial: Trial) -> Array:
 
 
 OWN_WAYS: dict[str, Callable[[Trial], Array]] = {
-    "auto_own": _with_own_model,
+    "auto_own": _with_own_models,
     "direct": _direct,
     "best_test": lambda trial: _best_on(trial, trial.test),
     "best_sample": lambda trial: _best_on(trial, trial.sample),
