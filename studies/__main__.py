@@ -1,4 +1,4 @@
-"""``python -m studies``: run, prepare, table, together, list, figure, readme, merge."""
+"""``python -m studies``: run, prepare, table, together, list, figure, pages, merge."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from pathlib import Path
 
 from localma.errors import InvalidInputError, LocalMAError, unknown_name
 from studies.harness import Study, load_study, study_names
+from studies.pages import FIGURES, draw_figures, write_pages
 from studies.prepare import prepare
 from studies.running import RESULTS, Request, run
 from studies.storage import Store, merge_line, read_compact
 from studies.summary import results_of, runs_of, write_summary
-from studies.tables import render_stored, update_readme
+from studies.tables import render_stored
 from studies.together import render_together
 from studies.workers import serve
-
-FIGURES = Path(__file__).parent / "figures"
 
 
 def parse_cells(text: str | None) -> dict[str, tuple[str, ...]]:
@@ -93,22 +92,15 @@ def command_figure(arguments: argparse.Namespace) -> None:
         print(path)
 
 
-def command_readme(arguments: argparse.Namespace) -> None:
-    loaded = {name: load_study(name) for name in study_names()}
-    stored = {
-        name: render_stored(s, Store(arguments.results, s.name)) for name, s in loaded.items()
-    }
-    stored["together"] = _together(arguments.results)
-    update_readme({name: section for name, section in stored.items() if section})
-
-
-def _together(folder: Path) -> str:
-    studies = [load_study(name) for name in study_names()]
-    return render_together([(s, results_of(Store(folder, s.name).load())) for s in studies])
+def command_pages(arguments: argparse.Namespace) -> None:
+    for path in [*draw_figures(arguments.results), *write_pages(arguments.results)]:
+        print(path)
 
 
 def command_together(arguments: argparse.Namespace) -> None:
-    print(_together(arguments.results) or "Nothing has been run yet.")
+    studies = [load_study(name) for name in study_names()]
+    found = [(s, results_of(Store(arguments.results, s.name).load())) for s in studies]
+    print(render_together(found) or "Nothing has been run yet.")
 
 
 def command_merge(arguments: argparse.Namespace) -> None:
@@ -156,7 +148,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("list", "list the studies", takes_name=False)
     drawing = add("figure", "draw a figure (needs the extra 'plot')")
     drawing.add_argument("--out", type=Path, default=FIGURES)
-    add("readme", "put the tables of all studies into studies/README.md", takes_name=False)
+    add("pages", "put all results into the pages, and draw all figures", takes_name=False)
     merging = add("merge", "add the replicates of another machine")
     merging.add_argument("other", type=Path, help="the compact file of the other machine")
     add("work", "run as a worker process (used by 'run')")

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from localma.storage.whole_files import write_whole
 from studies import markdown
 from studies.findings import Results
 from studies.harness import Study, Table
@@ -201,15 +200,7 @@ def insert(text: str, name: str, section: str) -> str:
     """
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     if text.count(begin) != 1 or text.count(end) != 1:
-        raise ValueError(f"The README needs the markers {begin!r} and {end!r}, once each.")
+        raise ValueError(f"The page needs the markers {begin!r} and {end!r}, once each.")
     before, _, rest = text.partition(begin)
     after = rest.partition(end)[2]
     return f"{before}{begin}\n\n{section}\n\n{end}{after}"
-
-
-def update_readme(sections: Mapping[str, str], path: Path = README) -> None:
-    """Put each section into the README."""
-    text = path.read_text()
-    for name, section in sections.items():
-        text = insert(text, name, section)
-    write_whole(path, text.encode())

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from localma.errors import InvalidInputError
-from studies import losses, motivating_example, simulations, theorems
+from studies import losses, motivating_example, pages, simulations, theorems
 from studies.__main__ import check_request, main, parse_cells
 from studies.findings import Finding, NotRunError, Results, decreasing, log_log_slope
 from studies.harness import Cell, Study, Table, grid, load_study, study_names
 from studies.published import Figure, find, load_published, parse
-from studies.running import Request, missing, run
+from studies.running import RESULTS, Request, missing, run
 from studies.scenarios import candidates, draw, s1_coefficients, true_weights
 from studies.storage import Store, merge_line, pack, read_compact
 from studies.summary import agree, records, results_of, z_value
@@ -621,7 +621,27 @@ def test_rows_of_a_table_are_in_order_whatever_the_order_of_cells():
     assert rows == [["| y", "4"], ["| y", "30"], ["| y", "200"], ["| x", "4"]]
 
 
-def test_readme_sections_need_their_markers():
+def test_pages_show_the_stored_results():
+    """After new results: python -m studies pages."""
+    for page, text in pages.rendered(RESULTS).items():
+        assert page.read_text() == text, page
+    assert pages.outdated_figures(RESULTS) == []
+
+
+def test_a_page_shows_other_results(tmp_path):
+    store = Store(tmp_path, "simulations")
+    replicates = Store(RESULTS, "simulations").load()
+    for (cell, _), metrics in replicates.items():
+        if json.loads(cell) == {"setting": "S1", "n": 100}:
+            metrics["auto:mse"] = 0.125
+    store.fold(replicates)
+    assert "**.125**" in pages.simulations({"simulations": results_of(store.load())})
+    with pytest.raises(NotRunError):
+        pages.simulations({"simulations": Results([])})
+    assert "weight_functions" in pages.outdated_figures(tmp_path)
+
+
+def test_sections_need_their_markers():
     with pytest.raises(ValueError, match="needs the markers '<!-- b: begin -->'"):
         insert("<!-- a: begin --><!-- a: end -->", "b", "text")
 
