@@ -1,4 +1,4 @@
-"""``python -m studies``: run, prepare, table, together, list, figure, pages, merge."""
+"""``python -m studies``: run, prepare, table, together, list, figure, pages, moved, merge."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from localma.errors import InvalidInputError, LocalMAError, unknown_name
 from studies.harness import Study, load_study, study_names
+from studies.moved import moved_means
 from studies.pages import FIGURES, draw_figures, write_pages
 from studies.prepare import prepare
 from studies.running import RESULTS, Request, run
@@ -103,6 +104,14 @@ def command_together(arguments: argparse.Namespace) -> None:
     print(render_together(found) or "Nothing has been run yet.")
 
 
+def command_moved(arguments: argparse.Namespace) -> None:
+    study, before = load_study(arguments.name), {}
+    for line in read_compact(arguments.other):
+        merge_line(before, line)
+    after = Store(arguments.results, study.name).load()
+    print(moved_means(study, results_of(before), results_of(after)))
+
+
 def command_merge(arguments: argparse.Namespace) -> None:
     study = load_study(arguments.name)
     store = Store(arguments.results, study.name)
@@ -151,6 +160,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("pages", "put all results into the pages, and draw all figures", takes_name=False)
     merging = add("merge", "add the replicates of another machine")
     merging.add_argument("other", type=Path, help="the compact file of the other machine")
+    moving = add("moved", "name the means that moved since earlier results")
+    moving.add_argument("other", type=Path, help="the compact file of the earlier results")
     add("work", "run as a worker process (used by 'run')")
     return parser
 

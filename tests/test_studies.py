@@ -641,6 +641,21 @@ def test_a_page_shows_other_results(tmp_path):
     assert "weight_functions" in pages.outdated_figures(tmp_path)
 
 
+def test_means_that_moved_are_named(tmp_path, monkeypatch, capsys):
+    cell = json.dumps({"n": 100, "setting": "S1"})
+    noise = np.random.default_rng(0).normal(size=(40, 2))
+    old = {(cell, k): {"gw:mse": 6 + e[0], "auto:mse": 0.2} for k, e in enumerate(noise)}
+    new = {(cell, k): {"gw:mse": 6 + e[1], "auto:mse": 0.3} for k, e in enumerate(noise)}
+    (tmp_path / "old.jsonl.xz").write_bytes(pack(old))
+    Store(tmp_path, "simulations").fold(new)
+    arguments = ("moved", "simulations", str(tmp_path / "old.jsonl.xz"), "--results", str(tmp_path))
+    assert call(monkeypatch, *arguments) == 0
+    printed = capsys.readouterr().out
+    assert "1 of 2 means moved by more than 2 standard errors." in printed
+    assert "| LocalMA (auto) | mse | 100, S1 | 0.2 | 0.3 |" in printed
+    assert "GW" not in printed
+
+
 def test_sections_need_their_markers():
     with pytest.raises(ValueError, match="needs the markers '<!-- b: begin -->'"):
         insert("<!-- a: begin --><!-- a: end -->", "b", "text")
