@@ -91,7 +91,9 @@ def _verdict(rivals: Rivals, test: Part, predict: PredictorOf, risk: float) -> M
 
 
 def available_methods(data: DataSet) -> tuple[str, ...]:
-    """Methods that can run on a data set with the installed packages."""
+    """Methods that can run on a data set with the installed packages; none if it is missing."""
+    if data.missing(data_folder()):
+        return ()
     left_out = set()
     if find_spec("lightgbm") is None:
         left_out |= {"lightgbm", "direct", "choice"}
@@ -105,8 +107,10 @@ def available_methods(data: DataSet) -> tuple[str, ...]:
 def notes(results: Results) -> list[str]:
     """The verdicts and times of each half, and what is missing."""
     lines = [line for half in HALVES for line in summary_lines(results, half)]
-    reasons = [data.missing(data_folder()) for data in DATA_SETS.values()]
-    if find_spec("lightgbm") is None:
+    entries = results.entries()
+    there = {keys["data"] for _, _, keys in entries}
+    reasons = [data.missing(data_folder()) for name, data in DATA_SETS.items() if name not in there]
+    if find_spec("lightgbm") is None and not any(name == "lightgbm" for name, _, _ in entries):
         reasons.append(f"lightgbm is not installed; use pip install --no-deps -r {REQUIREMENTS}")
     return lines + [f"Left out: {reason}." for reason in reasons if reason]
 
@@ -125,7 +129,6 @@ def _cells() -> tuple[Cell, ...]:
             available_methods(data), 20, slow=data.half == "confirmation",
         )
         for data in DATA_SETS.values()
-        if not data.missing(data_folder())
         for n in data.sizes or (data.n_sample,)
     )  # fmt: skip
 

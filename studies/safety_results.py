@@ -26,6 +26,7 @@ LABELS = {
     "ridge": "ridge stack",
 }
 
+TICKS = (-50, -10, -5, 0, 5, 10, 100, 1000)
 TIMED_SIZE, ALLOWED_TIME = 1000, 3.0
 MEAN_OF_CHOICE, WORST_CELL = -0.02, 0.05
 
@@ -67,10 +68,20 @@ def mean_of(results: Results, rivalry: Rivalry, **keys: Any) -> Difference:
     return mean_over([difference for _, difference in found], relative=True)
 
 
+def relative_differences(results: Results, rivalry: Rivalry, **keys: Any) -> list[float]:
+    """The difference of each cell, divided by the other's risk."""
+    found = rivalry.compared(results, **keys).values()
+    return [difference.mean / difference.risk for _, difference in found]
+
+
+def median_of(results: Results, rivalry: Rivalry, **keys: Any) -> float:
+    """Median over cells of the relative differences."""
+    return float(np.median(relative_differences(results, rivalry, **keys)))
+
+
 def worst_of(results: Results, rivalry: Rivalry, **keys: Any) -> float:
     """The largest relative difference of a cell."""
-    found = rivalry.compared(results, **keys).values()
-    return max(difference.mean / difference.risk for _, difference in found)
+    return max(relative_differences(results, rivalry, **keys))
 
 
 def is_safe(results: Results, half: str) -> bool:
@@ -153,6 +164,8 @@ def table_of(results: Results, half: str, order: Sequence[str]) -> str:
     ]
     means = [mean_of(results, rivalry, half=half) for rivalry in columns]
     body.append(["mean", "", *(mean.words(relative=True) for mean in means)])
+    medians = [median_of(results, rivalry, half=half) for rivalry in columns]
+    body.append(["median", "", *(f"{100 * one:+.2f}" for one in medians)])
     worst = [worst_of(results, rivalry, half=half) for rivalry in columns]
     body.append(["worst", "", *(f"{100 * one:+.2f}" for one in worst)])
     head = ["data", "n", *(rivalry.words for rivalry in columns)]
@@ -221,8 +234,13 @@ def draw(results: Results, folder: Path, order: Sequence[str]) -> list[Path]:
         for axes in grid[row]:
             axes.axvline(0.0, color="0.6", linewidth=1, zorder=0)
             axes.set(title=f"{half} half", xlabel="difference of the risk, %")
+            # One data set in which a candidate fails would hide all others on a plain scale.
+            axes.set_xscale("symlog", linthresh=10)
+            low, high = axes.get_xlim()
+            ticks = [tick for tick in TICKS if low <= tick <= high]
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             if axes.get_legend_handles_labels()[0]:
-                axes.legend(frameon=False, loc="lower left")
+                axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.08))
     return save(figure, folder, "safety")
 
 

@@ -248,7 +248,8 @@ def test_the_tables_have_every_cell_and_the_means():
     assert lines[4].startswith("| churn | 300 | +0.00 ± 0.00 global |")
     assert lines[5].startswith("| churn | 1,000 | -10.00 ± 0.00 global | -20.00 ± 0.00 global |")
     assert lines[6].startswith("| mean |  | -5.00 ± 0.00 | -10.00 ± 0.00 |")
-    assert lines[7].startswith("| worst |  | +0.00 | +0.00 |")
+    assert lines[7].startswith("| median |  | -5.00 | -10.00 |")
+    assert lines[8].startswith("| worst |  | +0.00 | +0.00 |")
 
 
 def test_the_notes_count_wrong_verdicts_and_compare_times():
@@ -285,6 +286,15 @@ def test_methods_without_their_package_are_left_out(monkeypatch):
     assert {"ridge", "auto", "best"} <= set(methods)
     assert not {"lightgbm", "direct", "choice"} & set(methods)
     assert any("lightgbm is not installed" in line for line in safety.notes(Results([])))
+
+
+def test_only_data_sets_without_results_are_named_as_left_out(monkeypatch):
+    monkeypatch.setattr(safety, "data_folder", lambda: Path("nowhere"))
+    assert safety.available_methods(DATA_SETS["belgian_claims"]) == ()
+    keys = next(c.keys for c in safety.STUDY.cells if c.keys["data"] == "belgian_claims")
+    lines = safety.notes(Results([(keys, {"lightgbm:risk": 1.0})]))
+    assert not any("belgian_claims" in line or "lightgbm" in line for line in lines)
+    assert any("belgian_amounts" in line for line in lines)
 
 
 def test_a_quick_run_never_looks_at_the_confirmation_half():

@@ -24,6 +24,7 @@ from studies.findings import Finding, NotRunError, Results, decreasing, log_log_
 from studies.harness import Cell, Study, Table, grid, load_study, study_names
 from studies.published import Figure, find, load_published, parse
 from studies.running import RESULTS, Request, missing, run
+from studies.safety_data import data_folder
 from studies.scenarios import candidates, draw, s1_coefficients, true_weights
 from studies.storage import Store, merge_line, pack, read_compact
 from studies.summary import agree, records, results_of, z_value
@@ -623,6 +624,8 @@ def test_rows_of_a_table_are_in_order_whatever_the_order_of_cells():
 
 def test_pages_show_the_stored_results():
     """After new results: python -m studies pages."""
+    if not data_folder().is_dir():
+        pytest.skip("pages name the data that are missing, and all are")
     for page, text in pages.rendered(RESULTS).items():
         assert page.read_text() == text, page
     assert pages.outdated_figures(RESULTS) == []
