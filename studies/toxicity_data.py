@@ -39,6 +39,7 @@ Rows = NDArray[np.intp]
 PUBLIC_SOURCE = "textdetox/multilingual_toxicity_dataset"
 PAPER_ENCODER = "huawei-noah/TinyBERT_General_4L_312D"
 MINORITY = ("hi", "he")
+FILES = ("textdetox_9_languages.parquet", "hebrew_olah.parquet", "french_mlma.parquet")
 LANGUAGE_ROWS = 5000
 """Number of texts in most languages, before duplicates are dropped."""
 CHUNK = 500
@@ -83,6 +84,7 @@ class Design:
 
 DESIGNS = {
     "paper": Design(("en", "zh", "uk", "ru"), 0.0),
+    "French": Design(("en", "zh", "uk", "ru", "fr"), 0.0),
     "pooled": Design(("en", "es", "de", "ru"), 0.4),
 }
 
@@ -140,7 +142,7 @@ def first_of_each(texts: list[str]) -> Rows:
 
 def _read(code: str) -> tuple[list[str], NDArray[Any]]:
     folder = data_folder() / "toxicity"
-    for name in ("textdetox_9_languages.parquet", "hebrew_olah.parquet"):
+    for name in FILES:
         if (folder / name).exists():
             columns = read_columns(folder / name)
             mine = np.asarray(columns["lang"], dtype=str) == code

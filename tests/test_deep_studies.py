@@ -435,7 +435,9 @@ def test_real_weights_tell_images_apart(name, stem, width):
 def tiny_texts(language, n, rng):
     """Toxic texts say "bad" in each company's language, and "w0" among the minorities."""
     toxic = np.arange(n) % 2
-    own = {"en": 1, "zh": 2, "uk": 3, "ru": 4, "es": 5, "de": 6, "hi": 7, "he": 8}[language]
+    own = {"en": 1, "zh": 2, "uk": 3, "ru": 4, "es": 5, "de": 6, "hi": 7, "he": 8, "fr": 9}[
+        language
+    ]
     word = "w0" if language in toxicity_data.MINORITY else "bad"
     texts = [
         f"w{own} {word if bad else 'good'} {'day ' * rng.integers(1, 6)} w{own} {row}"
@@ -446,7 +448,7 @@ def tiny_texts(language, n, rng):
 
 @pytest.fixture
 def tiny_toxicity(folders, monkeypatch):
-    """Sixty texts in each of eight languages, one of them twice, and a small encoder."""
+    """Sixty texts in each of nine languages, one of them twice, and a small encoder."""
     pytest.importorskip("torch")
     pytest.importorskip("accelerate")
     pytest.importorskip("transformers")
@@ -457,7 +459,7 @@ def tiny_toxicity(folders, monkeypatch):
     write_encoder(folders / "data" / "text_encoder")
     (folders / "data" / "toxicity").mkdir()
     tables = {"textdetox_9_languages": ["en", "zh", "uk", "ru", "es", "de", "hi"]}
-    for name, languages in (tables | {"hebrew_olah": ["he"]}).items():
+    for name, languages in (tables | {"hebrew_olah": ["he"], "french_mlma": ["fr"]}).items():
         rows = [
             {"text": text, "toxic": int(bad), "lang": code}
             for code in languages
@@ -497,7 +499,7 @@ def test_candidates_are_trained_on_no_text_of_the_target(tiny_toxicity):
             assert not set(training.texts) & set(target.texts)
             assert len(held_out.texts) == round(design.held_out * 50)
             assert (target.languages == code).sum() == len(held_out.texts)
-        assert target.P.shape == (len(target.texts), 4, 2)
+        assert target.P.shape == (len(target.texts), len(design.companies), 2)
 
 
 def test_texts_that_occur_twice_are_dropped(tiny_toxicity):
