@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from localma.storage.whole_files import write_whole
@@ -279,6 +280,10 @@ def controls(stored: Stored) -> str:
     return f"{table([*head, 'replicates'], body)}\n\n{words}"
 
 
+def _paragraph(text: str) -> str:
+    return fill(text, 145, break_long_words=False, break_on_hyphens=False)
+
+
 def _share(value: float) -> str:
     """A relative difference of errors in words.
 
@@ -288,11 +293,48 @@ def _share(value: float) -> str:
     return f"{100 * abs(value):.1f} % {'better' if value < 0 else 'worse'}"
 
 
+def with_district(stored: Stored) -> str:
+    """One paragraph on rents with the district as input."""
+    words = []
+    for method, name in (("auto", "LocalMA"), ("direct", "the direct model")):
+        parts = []
+        for city in ("Beijing", "Shanghai"):
+            shares = [
+                difference(stored["rental"], "mspe", f"{method}_place", method, **line.keys)
+                for line in RENT_LINES
+                if line.keys["city"] == city
+            ]
+            found = sorted(round(100 * (1 + one.mean / one.risk)) for one in shares)
+            parts.append(f"{found[0]} to {found[-1]} % of its error in {city}")
+        words.append(f"{name} has {' and '.join(parts)}")
+    return _paragraph(f"If the district is an input, {'; '.join(words)}.")
+
+
+def insurance(stored: Stored) -> str:
+    """One paragraph on motor insurance."""
+    results = stored["insurance"]
+    found = [
+        difference(results, "deviance", "auto_own", other, **keys)
+        for method, metric, keys in results.entries()
+        if (method, metric) == ("auto_own", "deviance")
+        for other in ("gw", "ewma", "direct")
+    ]
+    if not found:
+        raise NotRunError("No cell of insurance has been run.")
+    behind = sum(not one.is_allowed for one in found)
+    return _paragraph(
+        f"In motor insurance, under Poisson, gamma and Tweedie deviance ({len(found) // 3} cells, "
+        f'{min(one.replicates for one in found)} splits each), `gate="auto"` with own models is '
+        f"behind global weights, equal weights or the direct model by more than 1 % and three "
+        f"standard errors in {behind} of {len(found)} comparisons."
+    )
+
+
 def all_real_data(stored: Stored) -> str:
     """One paragraph on the mean over all cells."""
     together = Together.of([(load_study(name), results) for name, results in stored.items()], "own")
     best, gw, ewma = (_share(together.mean(name).mean) for name in (BEST, "gw", "ewma"))
-    return (
+    return _paragraph(
         f"[Over all {len(together.differences(BEST))} cells]"
         f"(../studies/README.md#real-data-all-studies-together) of the {len(together.by_study)} "
         f'studies, the error of `gate="auto"` with own models is {best} than that of the best '
@@ -310,6 +352,8 @@ PAGES: dict[Path, dict[str, Callable[[Stored], str]]] = {
         "simulations": simulations,
         "real data": real_data,
         "controls": controls,
+        "district": with_district,
+        "insurance": insurance,
         "all real data": all_real_data,
     },
 }
