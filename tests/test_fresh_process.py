@@ -468,6 +468,29 @@ def test_no_folder_that_can_be_written_costs_time_only(folder: Path, tmp_path: P
     assert "Set NUMBA_CACHE_DIR to a folder that this process may write to" in done.stderr
 
 
+def test_kernels_of_two_processes_fit_together(warm_cache: Path, tmp_path: Path) -> None:
+    """Numba numbers the functions of a process, and links functions of one name and number."""
+    cache = tmp_path / "mixed"
+    shutil.copytree(warm_cache, cache)
+    for file in cache.rglob("kernel.train-*"):
+        file.unlink()
+    for _ in range(2):  # compile what is missing, then load what two processes compiled
+        new_process(["-c", FIT_AFTER_OTHER_FUNCTIONS], tmp_path, NUMBA_CACHE_DIR=str(cache))
+
+
+FIT_AFTER_OTHER_FUNCTIONS = """
+import localma, numba, numpy as np
+for value in range(5):
+    numba.njit(lambda value=value: value)()
+x = np.linspace(-2.0, 2.0, 400)
+truth = np.where(x > 0.0, x, -2.0 * x)
+model = localma.LocalMARegressor(gate="local", random_state=0)
+model.fit(x[:, None], truth, predictions=np.stack([x, -2.0 * x], axis=1))
+wrong = model.predict(x[:, None], predictions=np.stack([x, -2.0 * x], axis=1)) - truth
+assert np.mean(wrong**2) < 0.02, np.mean(wrong**2)
+"""
+
+
 @slow
 def test_a_damaged_cache_costs_time_only(folder: Path, warm_cache: Path, tmp_path: Path) -> None:
     cache = tmp_path / "damaged"

@@ -89,6 +89,21 @@ def _emits(signature: Callable[..., Signature]) -> Callable[[Callable[..., Value
     return decorate
 
 
+def _named(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a function that is defined inside another a name that no other function has.
+
+    Numba links the functions of two cached entries by their names and by numbers that each process
+    counts from zero. Two entries may have been compiled in different processes, so equal names
+    could stand for different functions, and the kernel would then compute nonsense.
+    """
+
+    def rename(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.__qualname__ = name
+        return function
+
+    return rename
+
+
 class Lanes(types.Type):
     """Numba's type of a vector of `width` float32."""
 
@@ -227,6 +242,7 @@ def _define_operator(symbol: Callable[[Kind, Kind], Kind], instruction: str) -> 
 
     @overload(symbol)
     def overloaded(left: Kind, right: Kind) -> Callable[[Kind, Kind], Kind] | None:
+        @_named(instruction)
         def apply(left: Kind, right: Kind) -> Kind:
             return combine(left, right)
 
@@ -401,10 +417,11 @@ disk.
 
 
 def _define_product(
-    store_tile: Callable[..., None], *, adjacent: bool, biased: bool
+    name: str, store_tile: Callable[..., None], *, adjacent: bool, biased: bool
 ) -> Callable[..., None]:
     """Make ``units[target + j] = bias_j + sum_k weight_kj units[source + k]`` for one use.
 
+    name : name of the compiled function.
     adjacent : whether weights of neighbouring outputs j are adjacent in memory, and `step` is the
         distance from k to k + 1; otherwise those of neighbouring k are, and it is from j to j + 1.
     biased : whether there are biases; if not, `bias` is not read.
@@ -425,6 +442,7 @@ def _define_product(
             store_tile(tile, units, target + row, stride, leak)
 
     @njit(**_INNER)
+    @_named(name)
     def product(
         theta: Pointer, start: int, bias: int, n_sum: int, n_out: int, step: int, units: Pointer,
         source: int, target: int, stride: int, width: int, leak: float,
@@ -443,10 +461,14 @@ def _define_product(
     return product
 
 
-_hidden_forward = _define_product(store_rectified, adjacent=True, biased=True)
-_output_forward = _define_product(store_plain, adjacent=False, biased=True)
-_output_backward = _define_product(store_where_active, adjacent=True, biased=False)
-_hidden_backward = _define_product(store_where_active, adjacent=False, biased=False)
+_hidden_forward = _define_product("hidden_forward", store_rectified, adjacent=True, biased=True)
+_output_forward = _define_product("output_forward", store_plain, adjacent=False, biased=True)
+_output_backward = _define_product(
+    "output_backward", store_where_active, adjacent=True, biased=False
+)
+_hidden_backward = _define_product(
+    "hidden_backward", store_where_active, adjacent=False, biased=False
+)
 
 
 @njit(inline="always", **_INNER)
