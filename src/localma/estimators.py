@@ -82,6 +82,7 @@ from localma.own.companions import OWN_MODELS, PREFIX, Wanted, add_own
 from localma.own.models import Sample, scored
 from localma.own.shared_error import SharedError, find_shared_error
 from localma.probes import Probes
+from localma.reference import Reference
 from localma.tables.encoder import GateFeatures, refuse_dates
 from localma.tables.frames import (
     CONTAINERS,
@@ -218,6 +219,8 @@ class _LocalMA(BaseEstimator):
     largest_gap_: Array | None
     left_out_: LeftOut | None
     shared_error_: SharedError | None
+    reference_: Reference | None
+    _known: RowMask | None = None
     _warned_outside = False
 
     def __init__(
@@ -978,8 +981,10 @@ class _LocalMA(BaseEstimator):
         self, P: Array, weight: Array | None, *, y: AnyArray
     ) -> tuple[Array, Array | None]:
         """Fill missing predictions of the sample; a row without any has no weight."""
+        self._known = None
         if not self._allows_missing or not np.isnan(P).any():
             return P, weight
+        self._known = known_predictions(P)
 
         def find_weights(complete: Array) -> Array:
             outputs, targets = self._gate_outputs(complete, y)
@@ -1012,6 +1017,7 @@ class _LocalMA(BaseEstimator):
         self.largest_gap_ = self._largest_gap(data)
         self.mean_weights_ = _average_weights(self.gate_, data)
         self.probes_ = None if self.pool_ is None else Probes.of(sample.X)
+        self.reference_ = self._make_reference(sample, data)
         trained: list[Caution] = []
         pool = None if sample.predictions is not None else sample.pool
         if pool is not None and self.gate_.learns and is_table(sample.X):
@@ -1026,6 +1032,20 @@ class _LocalMA(BaseEstimator):
         names, features = self.candidate_names_, self.gate_features_
         self.cautions_ = find_cautions(
             self.gate_, data, baseline, names, features, sample.X, trained
+        )
+
+    def _make_reference(self, sample: _Sample, data: Labelled) -> Reference | None:
+        """Measure the sample, for monitors of this model."""
+        fitted = [] if self.pool_ is None else [*self.pool_.stacked_names]
+        if sample.pool is not None:
+            fitted += sample.pool.own_names
+        names = self.gate_features_.input_names(sample.X, data.n_inputs)
+        known, self._known = self._known, None
+        if known is not None and known.shape[1] < data.n_candidates:  # own models always predict
+            added = np.ones((len(known), data.n_candidates - known.shape[1]), dtype=bool)
+            known = np.hstack([known, added])
+        return Reference.of(
+            data, self.gate_, self.candidate_names_, names, fitted=fitted, known=known
         )
 
     def _leave_out(self, data: Labelled) -> LeftOut:
@@ -1288,6 +1308,8 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         The largest difference of two candidates in a row of the sample; for classes one.
     shared_error_ : SharedError or None
         The error that all candidates share, if it is clear that `own` would remove one.
+    reference_ : Reference or None
+        Quantiles of the inputs, losses and weights in the sample, for `localma.production.Monitor`.
     n_features_in_ : int
         Number of columns of X, if X is a table.
     feature_names_in_ : array of str

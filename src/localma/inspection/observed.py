@@ -494,7 +494,7 @@ def observe(
     if predictions is not None:
         supplied = model._all_predictions(X, predictions)
     if y is not None:
-        target = _target(model, y, n)
+        target = checkedchecked_target(model, y, n)
     if groups is not None:
         numbers = number_groups(groups, n)
     weight, weighted = _weight(sample_weight, n), sample_weight is not None
@@ -514,7 +514,8 @@ def _weight(sample_weight: ArrayLike | None, n: int) -> Array:
     return np.asarray(checked, dtype=np.float64)
 
 
-def _target(model: Model, y: ArrayLike, n: int) -> AnyArray:
+def checked_target(model: Model, y: ArrayLike, n: int) -> AnyArray:
+    """Check the targets of n new rows: labels that the model knows, or numbers (n,) or (n, K)."""
     y = without_mask(y, "y")
     target = np.asarray(model._outputs().arranged(y, "y"))
     check_consistent_length(np.empty(n), target)

@@ -203,6 +203,26 @@ def answer(model: Model, X: Table, predictions: Predictions | None, options: Opt
     Answer
         The answer.
     """
+    return answered(model, X, predictions, options).answer
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An answer, with what it was made from.
+
+    P : (n, M) or (n, M, K) predictions, NaN if a candidate failed or was not called
+    inputs : inputs of the gate, n rows
+    """
+
+    answer: Answer
+    P: Array
+    inputs: Inputs
+
+
+def answered(
+    model: Model, X: Table, predictions: Predictions | None, options: Options
+) -> Answered:
+    """Answer for the rows X of shape (n, p), and keep the predictions of the candidates."""
     began = monotonic()
     missing = options.missing or model.missing
     X = model._check_inputs(X, allow_missing=missing != "error")
@@ -224,7 +244,12 @@ def answer(model: Model, X: Table, predictions: Predictions | None, options: Opt
     empty = np.flatnonzero(V.sum(axis=1) == 0.0)
     if len(empty) and missing != "nan":
         raise _no_answer(empty, n_rows(X), state.failures)
-    return _record(model, weights, V, state, began)
+    unknown = state.failed if predictions is not None else state.failed | ~state.asked
+    P = state.P
+    if unknown.any():
+        P = P.copy()
+        P[unknown] = np.nan
+    return Answered(_record(model, weights, V, state, began), P, inputs)
 
 
 def _record(model: Model, weights: Weights, V: Array, state: Predicted, began: float) -> Answer:
