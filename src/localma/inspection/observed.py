@@ -494,7 +494,7 @@ def observe(
     if predictions is not None:
         supplied = model._all_predictions(X, predictions)
     if y is not None:
-        target = checkedchecked_target(model, y, n)
+        target = checked_target(model, y, n)
     if groups is not None:
         numbers = number_groups(groups, n)
     weight, weighted = _weight(sample_weight, n), sample_weight is not None
