@@ -30,7 +30,7 @@ from localma.report.charts import (
     readable_on,
     ticks,
 )
-from localma.report.page import MOST_CANDIDATES, _environment, key_numbers, safe_json
+from localma.report.page import MOST_CANDIDATES, environment, key_numbers, safe_json
 from tests.report_summaries import CASES, HOSTILE, fifty, five_classes, hostile, split, two_classes
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.

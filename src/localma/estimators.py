@@ -1017,7 +1017,7 @@ class _LocalMA(BaseEstimator):
         self.largest_gap_ = self._largest_gap(data)
         self.mean_weights_ = _average_weights(self.gate_, data)
         self.probes_ = None if self.pool_ is None else Probes.of(sample.X)
-        self.reference_ = self._make_reference(sample, data)
+        self.reference_ = self._make_reference(sample, P, data)
         trained: list[Caution] = []
         pool = None if sample.predictions is not None else sample.pool
         if pool is not None and self.gate_.learns and is_table(sample.X):
@@ -1034,7 +1034,7 @@ class _LocalMA(BaseEstimator):
             self.gate_, data, baseline, names, features, sample.X, trained
         )
 
-    def _make_reference(self, sample: _Sample, data: Labelled) -> Reference | None:
+    def _make_reference(self, sample: _Sample, P: Array, data: Labelled) -> Reference | None:
         """Measure the sample, for monitors of this model."""
         fitted = [] if self.pool_ is None else [*self.pool_.stacked_names]
         if sample.pool is not None:
@@ -1045,7 +1045,7 @@ class _LocalMA(BaseEstimator):
             added = np.ones((len(known), data.n_candidates - known.shape[1]), dtype=bool)
             known = np.hstack([known, added])
         return Reference.of(
-            data, self.gate_, self.candidate_names_, names, fitted=fitted, known=known
+            data, self.gate_, self.candidate_names_, names, P, fitted=fitted, known=known
         )
 
     def _leave_out(self, data: Labelled) -> LeftOut:

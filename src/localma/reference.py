@@ -91,13 +91,15 @@ class Reference:
         gate: Gate,
         candidates: Sequence[str],
         inputs: Sequence[str],
+        predictions: Array,
         *,
         fitted: Collection[str] = (),
         known: RowMask | None = None,
     ) -> Self | None:
         """Measure a labelled sample; None if it is too small.
 
-        candidates, inputs : their names.
+        candidates, inputs : their names
+        predictions : (n, M) or (n, M, K), all probabilities of classes
         fitted : candidates that were fitted on the sample, whose predictions are out of fold
         known : (n, M) which predictions the candidates made; None for all
         """
@@ -109,11 +111,12 @@ class Reference:
             columns = evenly_spaced(np.arange(X.shape[1]), MOST_INPUTS)
             values |= {Variable("input", inputs[k]): X[:, k] for k in columns}
         P, y = np.array(data.P[rows], dtype=np.float64), data.y[rows]
+        every = np.array(predictions[rows], dtype=np.float64).reshape(*P.shape[:2], -1)
         if known is not None:
-            P[~known[rows]] = np.nan
+            P[~known[rows]] = every[~known[rows]] = np.nan
         losses = losses_of(data, y, P)
         values |= {Variable("loss", name): losses[:, m] for m, name in enumerate(candidates)}
-        values[Variable("disagreement", "")] = disagreement(P)
+        values[Variable("disagreement", "")] = disagreement(every)
         weights = gate.predict_weights(X)
         values |= {Variable("weight", name): weights[:, m] for m, name in enumerate(candidates)}
         combination = Variable("combination", "")

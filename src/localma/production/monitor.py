@@ -6,8 +6,8 @@ state is small, and monitors of several processes can be added.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b, sha256
 from numbers import Integral
 from os import PathLike
@@ -48,6 +48,8 @@ LAST_PERIOD = 2**52
 MOST_WAITING = 100_000
 """Rows that wait for their labels, by default at most."""
 LONGEST_KEY = 200
+MOST_AT_ONCE = 4_096
+"""Rows whose bins are counted at once."""
 OUTSIDE, UNFAMILIAR, FAILED = "outside", "unfamiliar", "failure"
 TOLERATED = {OUTSIDE: 0.10, UNFAMILIAR: 0.05, FAILED: 0.05}
 """Shares of rows unlike the sample, with unfamiliar values, and with a failure, that are no alarm."""
@@ -236,11 +238,18 @@ class Monitor:
         if y is not None:
             target, has_label = _labels(self.model, y, n)
         order = self._order(keys, n)
-        blocks = Blocks.of(periods, self._sums(seen, order))
-        if target is not None and has_label.any():
-            rows = np.flatnonzero(has_label)
-            added = self._label_sums(seen.P[rows], seen.average[rows], target, order[rows])
-            blocks = blocks.added(Blocks.of(periods[rows], added))
+        blocks = _in_parts(n, lambda rows: Blocks.of(periods[rows], self._sums(seen.part(rows), order[rows])))
+        if target is not None:
+            labelled = np.flatnonzero(has_label)
+
+            def label_sums(part: slice) -> Blocks:
+                rows = labelled[part]
+                P, average = seen.P[rows], seen.average[rows]
+                return Blocks.of(
+                    periods[rows], self._label_sums(P, average, target[part], order[rows])
+                )
+
+            blocks = blocks.added(_in_parts(len(labelled), label_sums))
         # Nothing can fail from here on, so that an error leaves the monitor as it was.
         self._blocks = blocks if self._blocks is None else self._blocks.added(blocks)
         self._clock = max(self._clock, self._clock + n)
@@ -285,8 +294,14 @@ class Monitor:
         names = [name for name, known in zip(keys, has_label, strict=True) if known]
         rows = [self._waiting[name] for name in names]
         P, average = np.stack([row.P for row in rows]), np.stack([row.average for row in rows])
-        sums = self._label_sums(P, average, target, self._order(names, len(names)))
-        added = Blocks.of(np.array([row.period for row in rows], dtype=np.int64), sums)
+        periods = np.array([row.period for row in rows], dtype=np.int64)
+        order = self._order(names, len(names))
+
+        def label_sums(part: slice) -> Blocks:
+            sums = self._label_sums(P[part], average[part], target[part], order[part])
+            return Blocks.of(periods[part], sums)
+
+        added = _in_parts(len(names), label_sums)
         assert self._blocks is not None  # these rows were observed
         self._blocks = self._blocks.added(added)
         for name in names:
@@ -571,6 +586,26 @@ class _Seen:
             {text: int(rows.sum()) for text, rows in unfamiliar.items()},
             answer.candidate_seconds,
         )
+
+
+    def part(self, rows: slice) -> _Seen:
+        """Some of the rows, with their part of the time."""
+        n = len(self.weights)
+        by_row = {
+            field.name: getattr(self, field.name)[rows]
+            for field in fields(self)
+            if field.name not in ("unfamiliar", "seconds")
+        }
+        share = len(by_row["weights"]) / n
+        return replace(self, **by_row, seconds=self.seconds * share)
+
+
+def _in_parts(n: int, make: Callable[[slice], Blocks]) -> Blocks:
+    """Add the blocks of a few rows at a time, since counts by row take much memory."""
+    blocks = make(slice(0, MOST_AT_ONCE))
+    for start in range(MOST_AT_ONCE, n, MOST_AT_ONCE):
+        blocks = blocks.added(make(slice(start, start + MOST_AT_ONCE)))
+    return blocks
 
 
 def _unfamiliar(model: Model, X: Table) -> dict[str, RowMask]:
