@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -40,7 +40,7 @@ from localma.errors import InvalidInputError
 from localma.production import Monitor
 from localma.production.monitor_report import ALARM
 from studies.findings import Finding, NotRunError, Results
-from studies.harness import Cell, Study, grid
+from studies.harness import Study, grid
 from studies.markdown import table
 
 Array = NDArray[np.floating]
@@ -104,7 +104,7 @@ def draw_targets(task: str, X: Array, drift: Array, rng: np.random.Generator) ->
     return (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
 
 
-@lru_cache(maxsize=None)
+@cache
 def fitted(task: str, number: int) -> Fitted:
     """One of the models of a task."""
     rng = np.random.default_rng([TASKS.index(task), number])

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
-from localma._types import AnyArray, Array, Float32, Float64, Integers, RowMask, Rows
+from localma._types import Array, Float32, Float64, Integers, RowMask, Rows
 from localma.equations import row_losses
 from localma.errors import FileFormatError
 from localma.evidence import effective_number, mean_and_error
@@ -109,7 +109,7 @@ class Reference:
         columns = np.empty(0, dtype=np.intp)
         if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf":
             columns = evenly_spaced(np.arange(X.shape[1]), MOST_INPUTS)
-            values |= {Variable("input", inputs[k]): X[:, k] for k in columns}
+            values |= {Variable("input", inputs[k]): X[:, k] for k in columns.tolist()}
         P, y = np.array(data.P[rows], dtype=np.float64), data.y[rows]
         every = np.array(predictions[rows], dtype=np.float64).reshape(*P.shape[:2], -1)
         if known is not None:
@@ -190,15 +190,24 @@ class Reference:
         kept = [
             v
             for v, variable in enumerate(self.variables)
-            if variable.kind == "input" or same or (variable.kind == "loss" and variable.name in names)
+            if variable.kind == "input"
+            or same
+            or (variable.kind == "loss" and variable.name in names)
         ]
         if not kept:
             return None
-        variables = tuple(self.variables[v] for v in kept)
-        arrays = (array[kept] for array in (self.cuts, self.breaks, self.gaps, self.means, self.errors))
-        return type(self)(tuple(names), variables, self.columns, *arrays)
+        return type(self)(
+            tuple(names),
+            tuple(self.variables[v] for v in kept),
+            self.columns,
+            self.cuts[kept],
+            self.breaks[kept],
+            self.gaps[kept],
+            self.means[kept],
+            self.errors[kept],
+        )
 
-    def place(self, values: Array, order: Array) -> AnyArray:
+    def place(self, values: Array, order: Array) -> Integers:
         """Bin of each value, from 0 to B - 1; -1 for NaN.
 
         values : (n, V); order : (n,) random numbers from 0 to 1 that put equal values in order.
@@ -207,7 +216,7 @@ class Reference:
         shifts = GOLDEN * np.arange(len(self.variables))
         among = ((order[:, np.newaxis] + shifts) % 1.0).astype(np.float32)[:, :, np.newaxis]
         beyond = (x > self.cuts) | ((x == self.cuts) & (among > self.breaks))
-        return np.where(np.isnan(x[:, :, 0]), -1, beyond.sum(axis=2))
+        return np.where(np.isnan(x[:, :, 0]), -1, beyond.sum(axis=2)).astype(np.intp)
 
     def arrays(self) -> Arrays:
         """The numbers, for a file."""

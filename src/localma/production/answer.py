@@ -219,9 +219,7 @@ class Answered:
     inputs: Inputs
 
 
-def answered(
-    model: Model, X: Table, predictions: Predictions | None, options: Options
-) -> Answered:
+def answered(model: Model, X: Table, predictions: Predictions | None, options: Options) -> Answered:
     """Answer for the rows X of shape (n, p), and keep the predictions of the candidates."""
     began = monotonic()
     missing = options.missing or model.missing

@@ -55,7 +55,9 @@ class Blocks:
         """Add the sums of another record with the same tables."""
         first, last = min(self.first, other.first), max(self.last, other.last)
         starts = block_starts(last, first)
-        tables = {name: np.zeros((len(starts), *v.shape[1:]), v.dtype) for name, v in self.tables.items()}
+        tables = {
+            name: np.zeros((len(starts), *v.shape[1:]), v.dtype) for name, v in self.tables.items()
+        }
         for blocks in (self, other):
             # Blocks that begin before the first period belong to the block that contains it.
             at = np.searchsorted(starts, np.maximum(blocks.starts, first), side="right") - 1

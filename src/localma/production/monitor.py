@@ -13,7 +13,7 @@ from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from secrets import randbits
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -52,7 +52,7 @@ MOST_AT_ONCE = 4_096
 """Rows whose bins are counted at once."""
 OUTSIDE, UNFAMILIAR, FAILED = "outside", "unfamiliar", "failure"
 TOLERATED = {OUTSIDE: 0.10, UNFAMILIAR: 0.05, FAILED: 0.05}
-"""Shares of rows unlike the sample, with unfamiliar values, and with a failure, that are no alarm."""
+"""Shares of such rows that are no alarm."""
 LEAST_SUPPORT = 0.5
 LARGEST = 1e150
 """Larger numbers are cut in sums of losses."""
@@ -238,7 +238,9 @@ class Monitor:
         if y is not None:
             target, has_label = _labels(self.model, y, n)
         order = self._order(keys, n)
-        blocks = _in_parts(n, lambda rows: Blocks.of(periods[rows], self._sums(seen.part(rows), order[rows])))
+        blocks = _in_parts(
+            n, lambda rows: Blocks.of(periods[rows], self._sums(seen.part(rows), order[rows]))
+        )
         if target is not None:
             labelled = np.flatnonzero(has_label)
 
@@ -258,7 +260,9 @@ class Monitor:
             self._unfamiliar[text] = self._unfamiliar.get(text, 0) + count
         if keys is not None:
             for row in np.flatnonzero(~has_label).tolist():
-                waiting = WaitingRow(int(periods[row]), seen.P[row].copy(), seen.average[row].copy())
+                waiting = WaitingRow(
+                    int(periods[row]), seen.P[row].copy(), seen.average[row].copy()
+                )
                 self._waiting[keys[row]] = waiting
             self._forget()
 
@@ -488,7 +492,9 @@ class Monitor:
                 "Pass all outputs."
             )
         with np.errstate(all="ignore"):
-            losses = [row_losses(model.loss_, y, predictions) for predictions in outputs.swapaxes(0, 1)]
+            losses = [
+                row_losses(model.loss_, y, predictions) for predictions in outputs.swapaxes(0, 1)
+            ]
         values = np.full((n, len(plan.variables)), np.nan)
         for v, variable in enumerate(plan.variables):
             if variable.kind == "combination":
@@ -510,7 +516,7 @@ class Monitor:
             return {"bins": np.zeros((len(values), 0, n_bins), np.int64), "sums": values}
         bins = reference.place(values, order)
         counts = bins[:, :, np.newaxis] == np.arange(n_bins)
-        sums = np.where(bins < 0, 0.0, np.clip(values, -LARGEST, LARGEST))
+        sums = np.where(np.isnan(values), 0.0, np.clip(values, -LARGEST, LARGEST))
         return {"bins": counts.astype(np.int64), "sums": sums}
 
     def _forget(self) -> None:
@@ -587,7 +593,6 @@ class _Seen:
             answer.candidate_seconds,
         )
 
-
     def part(self, rows: slice) -> _Seen:
         """Some of the rows, with their part of the time."""
         n = len(self.weights)
@@ -608,7 +613,7 @@ def _in_parts(n: int, make: Callable[[slice], Blocks]) -> Blocks:
     return blocks
 
 
-def _unfamiliar(model: Model, X: Table) -> dict[str, RowMask]:
+def _unfamiliar(model: Model, X: Any) -> dict[str, RowMask]:
     """Rows with categories or missing values that the sample did not have, by description."""
     encoder = model.gate_features_.transformer
     if not isinstance(encoder, TableEncoder):
@@ -628,12 +633,12 @@ def _check_answer(answer: Answer, model: Model, n: int) -> None:
 def _labels(model: Model, y: ArrayLike, n: int) -> tuple[AnyArray | None, RowMask]:
     """Known targets, and which of the n rows have one; None if none has."""
     y = without_mask(y, "y")
-    if n_rows(y) != n:
-        raise InvalidInputError(
-            f"y must have one entry for each of the {n} rows; received {n_rows(y)}. Nothing was "
-            "taken."
-        )
     values = np.asarray(y)
+    if values.ndim == 0 or len(values) != n:
+        raise InvalidInputError(
+            f"y must have one entry for each of the {n} rows; received shape {values.shape}. "
+            "Nothing was taken."
+        )
     if values.dtype.kind == "f":
         missing = np.isnan(values)
     elif values.dtype.kind == "O":
@@ -704,7 +709,8 @@ def _first_repeated(keys: Sequence[str]) -> str | None:
 
 
 def _check_whole(name: str, value: object, most: int) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or not 0 <= value <= most:
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_whole or not 0 <= int(value) <= most:  # type: ignore[call-overload]
         raise InvalidInputError(
             f"{name} must be a whole number from 0 to {most}; received {value!r}."
         )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from localma._types import AnyArray
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError
 from localma.production.answer import output_shape
 from localma.production.blocks import Blocks
@@ -114,8 +113,15 @@ def _restore_blocks(monitor: Monitor, periods: list[int], arrays: Arrays) -> Blo
     plan = monitor._plan
     J, V, E = len(block_starts(periods[1], periods[0])), len(plan.variables), len(plan.events)
     M, B = len(plan.names), plan.ranks.gaps.shape[1]
-    shapes = {"bins": (V, B), "sums": (V,), "rows": (2,), "events": (E,), "tried": (E,), "seconds": (M,)}
-    tables = {}
+    shapes = {
+        "bins": (V, B),
+        "sums": (V,),
+        "rows": (2,),
+        "events": (E,),
+        "tried": (E,),
+        "seconds": (M,),
+    }
+    tables: dict[str, Any] = {}
     for name, shape in shapes.items():
         kind = "i" if name in COUNTS else "f"
         negative = name == "sums"
@@ -144,10 +150,9 @@ def _restore_waiting(monitor: Monitor, keys: list[str], arrays: Arrays) -> dict[
 
 def _checked(
     arrays: Arrays, name: str, kind: str, shape: tuple[int, ...], *, negative: bool
-) -> AnyArray:
-    array = arrays.get(name)
-    _require(array is not None, f"the array {name} is missing")
-    assert array is not None
+) -> Any:
+    _require(name in arrays, f"the array {name} is missing")
+    array: Any = arrays[name]
     _require(array.dtype.kind == kind and array.shape == shape, f"{name} has another form")
     _require(bool(np.isfinite(array).all()), f"{name} must be finite")
     _require(negative or bool((array >= 0).all()), f"{name} must not be negative")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from localma._types import Array, Float64
+from localma._types import Float64
 from localma.formatting import count, number, percent
 from localma.production.sequential import shares_of_starts
 from localma.records import Columns, Record
@@ -401,12 +401,12 @@ def _history(plan: Plan, blocks: Blocks) -> list[MonitorBlock]:
     """The numbers of the blocks that have rows."""
     tables = blocks.tables
     with np.errstate(all="ignore"):
-        means = tables["sums"] / tables["bins"].sum(axis=2)
-        shares = tables["events"] / tables["tried"]
-    index = {(variable.kind, variable.name): v for v, variable in enumerate(plan.variables)}
+        means = np.divide(tables["sums"], tables["bins"].sum(axis=2))
+        shares = np.divide(tables["events"], tables["tried"])
+    index = {f"{variable.kind} {variable.name}": v for v, variable in enumerate(plan.variables)}
 
     def mean(j: int, kind: str, name: str = "") -> float | None:
-        v = index.get((kind, name))  # type: ignore[call-overload]
+        v = index.get(f"{kind} {name}")
         return None if v is None or np.isnan(means[j, v]) else float(means[j, v])
 
     history = []

@@ -125,8 +125,7 @@ class RankTest:
     @classmethod
     def of(cls, gaps: Array, upwards: Array) -> Self:
         """Make the test; upwards : (V,) whether only larger values count as a change."""
-        gaps = np.asarray(gaps, dtype=np.float64)
-        return cls(gaps, alternatives(gaps, upwards))
+        return cls(np.asarray(gaps, dtype=np.float64), alternatives(gaps, upwards))
 
     def log_evidence(self, counts: Array, shares: Array) -> Float64:
         """Logarithms of the shares of the e-value, by block in which the change is: (V, J).

@@ -135,7 +135,9 @@ class BlockChart:
         self.x = charts.around(self.xs, share=0.02)
         self.y: Scale = charts.for_losses([*drawn, fit] if drawn else [fit])
         self.y_ticks = charts.ticks(self.y)
-        self.x_ticks: list[Tick] = [tick for tick in charts.ticks(self.x, 6) if "." not in tick.label]
+        self.x_ticks: list[Tick] = [
+            tick for tick in charts.ticks(self.x, 6) if "." not in tick.label
+        ]
 
     def points(self, line: Line) -> list[tuple[str, str]]:
         """Coordinates of a line."""
@@ -158,5 +160,3 @@ def _charts(report: MonitorReport) -> list[BlockChart]:
     found.append(BlockChart("mean weight", blocks, weights))
     found.append(BlockChart("share of rows unlike the labelled sample", blocks, outside))
     return [chart for chart in found if any(v is not None for li in chart.lines for v in li.values)]
-
-

@@ -301,7 +301,9 @@ def environment() -> Any:
         lstrip_blocks=True,
     )
     filters = (charts.coordinate, count, fixed, mean_loss, number, percent, short)
-    templates.filters |= {function.__name__: function for function in (*filters, sentence, sort_key)}
+    templates.filters |= {
+        function.__name__: function for function in (*filters, sentence, sort_key)
+    }
     templates.filters["decimals"] = decimals_of_column
     templates.globals |= {
         "charts": charts,
