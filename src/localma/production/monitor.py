@@ -223,7 +223,8 @@ class Monitor:
             that the loss of each candidate can be compared.
         period : int or array of shape (n,), optional
             Number of the period, such as a day, from 0 on. By default, a period is 100 rows of
-            this monitor. Monitors of several processes should number periods by the clock.
+            this monitor, and never before the last one. Monitors of several processes should number
+            periods by the clock.
         """
         X = unmasked(X)
         n = n_rows(X)
@@ -424,7 +425,8 @@ class Monitor:
     def _periods(self, period: int | ArrayLike | None, n: int) -> Integers:
         """Period of each row: (n,)."""
         if period is None:
-            return (self._clock + np.arange(n)) // PERIOD_ROWS
+            last = 0 if self._blocks is None else self._blocks.last
+            return np.maximum((self._clock + np.arange(n)) // PERIOD_ROWS, last)
         values = np.asarray(period)
         if values.shape not in ((), (n,)) or values.dtype.kind not in "iu":
             raise InvalidInputError(

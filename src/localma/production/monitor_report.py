@@ -103,6 +103,17 @@ class MonitorTest(Record):
         return words[self.kind]
 
 
+def evidence_text(evidence: float) -> str:
+    """Write evidence, which may be huge or tiny.
+
+    >>> evidence_text(1e40), evidence_text(35.2), evidence_text(1e-7)
+    ('over 1,000,000', '35', 'below 0.01')
+    """
+    if evidence > 1e6:
+        return "over 1,000,000"
+    return number(evidence, 2) if evidence >= 0.01 else "below 0.01"
+
+
 def _shown(value: float | None) -> str:
     return number(value)
 
@@ -352,7 +363,7 @@ class _Advice:
             return cls("drop", bad, f"{verb}: {_listed((*failing, *worse))}. {others}")
         if failing or worse or combination:
             reasons = _listed((*combination, *worse, *failing))
-            return cls("refit", [], f"Refit on rows {_since(clear)}: {reasons}.")
+            return cls("refit", [], f"Refit: {reasons}.")
         return cls._of_inputs(plan, blocks, clear)
 
     @classmethod
@@ -375,19 +386,15 @@ class _Advice:
         return cls(
             "refit",
             [],
-            f"Refit on rows {_since(clear)}: {reasons}, and {known} {have} a label that would "
+            f"Refit: {reasons}, and {known} {have} a label that would "
             "show whether the loss has risen. Label some.",
         )
 
 
 def _calm(tests: Sequence[MonitorTest], blocks: Blocks) -> str:
     n = int(blocks.tables["rows"][:, 0].sum())
-    most = f"{tests[0].title}, with {number(tests[0].evidence, 2)} of {ALARM:g}"
+    most = f"{tests[0].title}, with {evidence_text(tests[0].evidence)} of {ALARM:g}"
     return f"Do nothing: no test is clear after {count(n, 'row')}. The most evidence is of {most}."
-
-
-def _since(tests: Sequence[MonitorTest]) -> str:
-    return f"since period {min(test.since or 0 for test in tests)}"
 
 
 def _listed(tests: Sequence[MonitorTest]) -> str:

@@ -8,8 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from localma._types import Json
-from localma.formatting import number, percent
-from localma.production.monitor_report import ALARM, MonitorBlock, MonitorReport
+from localma.formatting import percent
+from localma.production.monitor_report import ALARM, MonitorBlock, MonitorReport, evidence_text
 from localma.report import charts
 from localma.report.charts import OTHERS, Scale, Style, Tick, palette
 from localma.report.page import Tile, asset, environment, hash_of
@@ -103,7 +103,7 @@ def write_monitor(
 def _tiles(report: MonitorReport) -> list[Tile]:
     outside = next((test for test in report.tests if test.kind == "outside"), None)
     tiles = [
-        Tile(number(report.evidence, 2), "evidence of a change", f"alarm at {ALARM:g}"),
+        Tile(evidence_text(report.evidence), "evidence of a change", f"alarm at {ALARM:g}"),
         Tile(f"{report.rows:,}", "rows observed"),
         Tile(f"{report.labelled:,}", "of them labelled", f"{report.waiting:,} waiting"),
     ]

@@ -34,6 +34,7 @@ from localma.inspection.comparison import ComparisonDisplay, ConstantEntry, Entr
 from localma.inspection.observed import Measured, decimals_of_column
 from localma.inspection.path import CONSTANT_NAMES, LocalityGainRecord
 from localma.inspection.summary import SampledRows, Summary
+from localma.production.monitor_report import evidence_text
 from localma.records import Output, plain
 from localma.report import charts
 from localma.report.charts import Styles, palette
@@ -300,7 +301,7 @@ def environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (charts.coordinate, count, fixed, mean_loss, number, percent, short)
+    filters = (charts.coordinate, count, evidence_text, fixed, mean_loss, number, percent, short)
     templates.filters |= {
         function.__name__: function for function in (*filters, sentence, sort_key)
     }
