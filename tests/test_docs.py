@@ -37,6 +37,7 @@ NEEDS = {
     "how-to/groups-time-weights.md": (*CLI, "pandas"),
     "how-to/images.md": (*TORCH, "PIL"),
     "how-to/large-data.md": (*CLI, "pandas"),
+    "how-to/monitor.md": (*CLI, "pandas", "jinja2"),
     "how-to/production.md": (*CLI, "pandas", "onnx", "onnxruntime"),
     "how-to/shared-errors.md": (),
     "how-to/texts.md": (*TORCH, "transformers"),

@@ -206,7 +206,7 @@ def test_other_schemas_are_refused():
 
 
 def test_without_jinja_the_extra_is_named(monkeypatch):
-    _environment.cache_clear()
+    environment.cache_clear()
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'localma\[report\]'"):
         render(split())

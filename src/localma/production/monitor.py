@@ -6,7 +6,8 @@ state is small, and monitors of several processes can be added.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from hashlib import blake2b, sha256
 from numbers import Integral
@@ -234,7 +235,8 @@ class Monitor:
         if keys is not None:
             self._refuse_repeated(keys)
         periods = self._periods(period, n)
-        seen = _Seen.of(self.model, X, predictions, answer)
+        with _silent(self.model):
+            seen = _Seen.of(self.model, X, predictions, answer)
         target, has_label = None, np.zeros(n, dtype=bool)
         if y is not None:
             target, has_label = _labels(self.model, y, n)
@@ -605,6 +607,17 @@ class _Seen:
         }
         share = len(by_row["weights"]) / n
         return replace(self, **by_row, seconds=self.seconds * share)
+
+
+@contextmanager
+def _silent(model: Model) -> Iterator[None]:
+    """Do not warn of rows outside the sample, since the monitor counts them."""
+    before = model._warned_outside
+    model._warned_outside = True
+    try:
+        yield
+    finally:
+        model._warned_outside = before
 
 
 def _in_parts(n: int, make: Callable[[slice], Blocks]) -> Blocks:
