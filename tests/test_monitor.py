@@ -409,7 +409,9 @@ def test_without_keys_only_equal_values_are_in_another_order(model: LocalMARegre
     both.observe(X, y=y, period=0)
     one.merge(two)
     has_ties = ("x1", "")  # counts, and a disagreement of one in most rows
-    ties = [k for k, v in enumerate(one._plan.variables) if v.name in has_ties or v.kind == "weight"]
+    ties = [
+        k for k, v in enumerate(one._plan.variables) if v.name in has_ties or v.kind == "weight"
+    ]
     others = np.delete(np.arange(len(one._plan.variables)), ties)
     np.testing.assert_array_equal(tables(one)["bins"][:, others], tables(both)["bins"][:, others])
     assert tables(one)["bins"][:, ties].sum() == tables(both)["bins"][:, ties].sum()

@@ -80,7 +80,9 @@ def monitor(
     inputs = [model, *([] if table is None else [table]), *(merge or [])]
     check_out(state, *inputs, name="--state")
     if page is not None:
-        check_out(page, *inputs, state, name="--page")
+        check_out(page, *inputs, *([state] if state.exists() else []), name="--page")
+        if page.absolute() == state.absolute():
+            raise WrongCallError("--page and --state name the same file; name two.")
     fitted = tables.open_model(model, trust=trust)
     watched = Monitor.load(state, fitted) if state.exists() else Monitor(fitted)
     for path in merge or ():
