@@ -45,8 +45,8 @@ for batch in range(60):
     monitor.observe(X, P, demand)
     report = monitor.report()
     evidence.append(report.evidence)
-    if not said or report.action != said[-1][0]:
-        said.append((report.action, batch))
+    if (report.action, report.is_alarm) not in said:
+        said.append((report.action, report.is_alarm))
         print(f"After {report.rows} rows: {report.sentence}\n")
 
 # %%
