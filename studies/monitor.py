@@ -7,8 +7,9 @@ after 5,000 rows:
 - accuracy: the most trusted candidate becomes worse. In the classification 20 % of its right
   classes become wrong. In the regression the root of its mean squared error rises by 20 %.
 - input: the first input moves by one standard deviation.
-- drift: the target slowly departs from what the candidates know. At the end of the stream the mean
-  loss of the combination is about three times that of the fit (regression) or twice.
+- drift: the target slowly departs from the truth that the candidates know. At the end of the
+  stream the mean loss of the combination is about three times that of the fit (regression) or
+  twice (classification).
 
 Streams share 20 models of each task, fitted on 300 or 1,000 rows. Predictions of candidates with
 trees, and an input of counts, have equal values.
@@ -96,7 +97,7 @@ def truth_of(X: Array) -> Array:
 
 
 def draw_targets(task: str, X: Array, drift: Array, rng: np.random.Generator) -> NDArray[Any]:
-    """Targets (n,); drift : (n,) size of what no candidate knows."""
+    """Targets (n,); drift : (n,) size of an effect that no candidate knows."""
     score = truth_of(X) + (1.0 if task == "regression" else 2.0) * drift * X[:, 2]
     if task == "regression":
         return score + 0.5 * rng.standard_normal(len(X))

@@ -484,6 +484,34 @@ def test_a_reference_holds_no_row_and_keeps_what_is_true_of_fewer_candidates(
     assert [v.name for v in fewer.variables if v.kind == "loss"] == ["low", "flat"]
 
 
+def gaps_of(model: LocalMARegressor) -> dict[str, float]:
+    assert model.reference_ is not None
+    total = model.reference_.gaps.sum(axis=1)
+    variables = model.reference_.variables
+    return {f"{v.kind} {v.name}".strip(): t for v, t in zip(variables, total, strict=True)}
+
+
+def test_a_reference_counts_what_the_sample_is_worth():
+    X, y = draw(90, 4)
+    P = predictions(X)
+    everything = gaps_of(LocalMARegressor(gate="global").fit(X, y, predictions=P))
+    groups = np.arange(90) // 3
+    grouped = gaps_of(LocalMARegressor(gate="global").fit(X, y, predictions=P, groups=groups))
+    weights = np.where(np.arange(90) < 45, 1.0, 0.0)
+    half = gaps_of(LocalMARegressor(gate="global").fit(X, y, weights, predictions=P))
+    P[:40, 0] = np.nan
+    partly = LocalMARegressor(gate="global", missing="renormalize").fit(X, y, predictions=P)
+    name = next(kind for kind in everything if kind.startswith("loss"))
+    assert (everything[name], grouped[name], half[name]) == (91.0, pytest.approx(31.0), 46.0)
+    assert gaps_of(partly)[name] == 51.0
+
+
+def test_models_that_were_fitted_on_the_sample_are_worth_less(model: LocalMARegressor):
+    gaps = gaps_of(model)
+    assert gaps["loss low"] == gaps["input x1"] == 301.0
+    assert gaps["combination"] == gaps["weight low"] == pytest.approx(301.0 / 2.25)
+
+
 # Bad input: an error, and nothing is lost.
 
 

@@ -1,4 +1,4 @@
-"""A monitor of a fitted model: what it observes, and which tests follow from it.
+"""A monitor of a fitted model: the rows it observes, and the tests that follow.
 
 Everything it keeps are sums over blocks of periods, besides rows that wait for their labels. So the
 state is small, and monitors of several processes can be added.
@@ -346,7 +346,7 @@ class Monitor:
         if repeated:
             raise InvalidInputError(
                 f"Both monitors have a waiting row with the key {min(repeated)!r} "
-                f"({len(repeated)} keys in all). Give each row a key of its own."
+                f"({len(repeated)} keys in all). Give each row another key."
             )
         if other._blocks is not None:
             mine = self._blocks
@@ -419,7 +419,7 @@ class Monitor:
             repeated = next((name for name in keys if name in self._waiting), None)
         if repeated is not None:
             raise InvalidInputError(
-                f"Each row needs a key of its own; {repeated!r} occurs twice, here or among the "
+                f"Keys of rows must differ; {repeated!r} occurs twice, here or among the "
                 "rows that wait for their labels. No row was taken. Use another key, or pass late "
                 "labels to `label`."
             )
