@@ -178,9 +178,8 @@ class Answer(Record):
         sentence = f"{count(n, 'row')} in {number(self.seconds)} s, cost {number(self.cost)}."
         notes = [sentence, *(f"{failure}." for failure in self.failures)]
         if np.isfinite(bound).any() and np.nanmax(bound) > 0.0:
-            notes.append(
-                f"What was left out changes no answer by more than {np.nanmax(bound):.3g}."
-            )
+            largest = number(float(np.nanmax(bound)))
+            notes.append(f"What was left out changes no answer by more than {largest}.")
         return notes
 
 
