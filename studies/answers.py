@@ -70,9 +70,7 @@ def _risk(data: DataSet, test: Part, prediction: Array) -> float:
     )
 
 
-def _broken(
-    data: DataSet, sample: Part, test: Part, seed: int, methods: Sequence[str]
-) -> Metrics:
+def _broken(data: DataSet, sample: Part, test: Part, seed: int, methods: Sequence[str]) -> Metrics:
     """Mean risk over the candidates that fail in turn, and processor time of the fits."""
     M = sample.P.shape[1]
     metrics = {}

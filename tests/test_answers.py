@@ -549,7 +549,7 @@ def test_wrong_options_are_refused_and_nothing_changes(
 
 
 def test_unknown_options_are_refused(model: Any) -> None:
-    with pytest.raises(TypeError, match="max_candidate"):
+    with pytest.raises(TypeError, match="'max_candidate'; did you mean 'max_candidates'"):
         model.predict(X, max_candidate=1)
 
 

@@ -62,7 +62,7 @@ def test_intervals_cover_and_hold_the_prediction(model: LocalMARegressor, share:
     low, high = model.predict_interval(NEW, 0.9, P)
     predicted = model.predict(NEW, P)
     assert ((low <= predicted) & (predicted <= high)).all()
-    assert 0.84 < ((low <= NEW_Y) & (NEW_Y <= high)).mean() < 0.99
+    assert 0.84 < ((low <= NEW_Y) & (high >= NEW_Y)).mean() < 0.99
 
 
 def test_intervals_of_complete_rows_are_unchanged(model: LocalMARegressor) -> None:
@@ -114,7 +114,7 @@ def test_sets_of_classes() -> None:
     model.fit(X[:300], y[:300], predictions=P[:300])
     sets = model.predict_set(NEW, 0.9, P[300:])
     column = np.searchsorted(model.classes_, y[300:])
-    assert 0.84 < sets[np.arange(300), column].mean()
+    assert sets[np.arange(300), column].mean() > 0.84
     assert sets[-2:].all()
     labels = model.predict(NEW, P[300:])
     assert (labels[-2:] == None).all()  # noqa: E711 - each element
@@ -172,7 +172,7 @@ def test_an_explanation_sums_to_the_prediction(model: LocalMARegressor) -> None:
     assert_allclose(sum(contributions), explained.prediction)
     missing = [share.name for share in explained.candidates if share.prediction is None]
     assert f"No prediction: {', '.join(missing)}." in str(explained)
-    with pytest.raises(NoAnswerError, match="No candidate is left"):
+    with pytest.raises(NoAnswerError, match="No candidate has a prediction in row 299"):
         explain(model, NEW, -1, predictions=P)
 
 
@@ -214,6 +214,43 @@ def test_a_frontier_of_incomplete_rows(model: LocalMARegressor) -> None:
     [two] = [p for p in frontier.points if (p.setting, p.value) == ("max_candidates", 2)]
     averages = model.predict(NEW, P, max_candidates=2)
     assert_allclose(two.risk, np.mean((averages - NEW_Y) ** 2))
+
+
+def test_the_command_line_names_incomplete_rows(tmp_path: Any, monkeypatch: Any) -> None:
+    pytest.importorskip("typer")
+    csv = pytest.importorskip("pyarrow.csv")
+    import pyarrow
+    from typer.testing import CliRunner
+
+    from localma.cli import app
+
+    P = gaps(empty=2)
+    columns = {"a": X[:, 0], "b": X[:, 1], "y": Y}
+    columns |= {f"p_{m}": pyarrow.array(P[:, m], from_pandas=True) for m in range(3)}
+    table = pyarrow.table(columns)
+    monkeypatch.chdir(tmp_path)
+    csv.write_csv(table.slice(0, 300), "train.csv")
+    csv.write_csv(table.slice(300), "new.csv")
+
+    def call(name: str, *options: str, code: int = 0) -> Any:
+        called = CliRunner().invoke(app, [name, *options])
+        assert called.exit_code == code, called.output
+        return called
+
+    fit = ["train.csv", "--target", "y", "--predictions", "p_*", "--out", "m.localma"]
+    call("fit", *fit, "--missing", "renormalize")
+    told = call("evaluate", "m.localma", "new.csv", "--target", "y", "--no-control")
+    assert "Predictions are missing in" in told.stdout
+    call("explain", "m.localma", "new.csv", "--row", "0")
+    refused = str(call("explain", "m.localma", "new.csv", "--row", "299", code=1).exception)
+    assert "No candidate has a prediction in line 301 of new.csv" in refused
+    refused = str(call("predict", "m.localma", "new.csv", "--out", "s.csv", code=1).exception)
+    assert "No candidate has a prediction in lines 300 and 301 of new.csv" in refused
+    assert "add --missing nan" in refused
+    options = ["new.csv", "--out", "s.csv", "--missing", "nan", "--interval", "0.9"]
+    call("predict", "m.localma", *options)
+    scored = csv.read_csv("s.csv")
+    assert [scored[name].null_count for name in ("prediction", "low", "high")] == [2, 2, 2]
 
 
 # --- own candidates ------------------------------------------------------------------------------

@@ -423,7 +423,7 @@ class _LocalMA(BaseEstimator):
         from localma.production.answer import answer
         from localma.production.options import Options
 
-        return answer(self, X, predictions, Options(**options))
+        return answer(self, X, predictions, Options.of(options))
 
     def route(self, X: Table) -> Route:
         """Name one candidate per row: the one with the largest weight.
@@ -1174,9 +1174,7 @@ class _LocalMA(BaseEstimator):
         values[:, positions] = P
         return values
 
-    def _completed(
-        self, X: Table, inputs: Inputs, predictions: Predictions | None
-    ) -> Completed:
+    def _completed(self, X: Table, inputs: Inputs, predictions: Predictions | None) -> Completed:
         """Predictions of X in which missing ones are replaced; an error if a row has none."""
         from localma.production.completed import completed
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from localma._types import Array
-from localma.errors import InvalidInputError
+from localma.errors import InvalidInputError, NoAnswerError
 from localma.formatting import fixed, percent
 from localma.inspection.observed import Model, Observed, Predictions, observe
 from localma.inspection.regions import describe_regions, find_regions
@@ -150,6 +150,7 @@ def explain(
     sample = observed.sample(random_state=random_state)
     regions = find_regions(sample, random_state=random_state)
     single = observed.take(np.array([row % n]))
+    _check_any_prediction(single, row % n)
     region = prediction = probabilities = None
     described = describe_regions(sample, regions).regions
     if described:
@@ -166,6 +167,22 @@ def explain(
         candidates=[_share(single, m) for m in range(len(single.names))],
         sentence=_sentence(single),
     )
+
+
+def _check_any_prediction(single: Observed, row: int) -> None:
+    """Refuse a row for which no candidate has a prediction."""
+    if not single.has_predictions:
+        return
+    try:
+        has_any = bool(single.known.any())
+    except NoAnswerError:
+        has_any = False
+    if not has_any:
+        raise NoAnswerError(
+            f"No candidate has a prediction in row {row}, so there is nothing to explain. Pass "
+            "another row.",
+            rows=[row],
+        )
 
 
 def _share(single: Observed, m: int) -> CandidateShare:

@@ -265,9 +265,7 @@ class Observed:
         """The weights of the answers, zero for missing predictions: (n, M)."""
         if self.completed is None:
             return self.weights
-        return np.where(
-            self.completed.has_any[:, np.newaxis], self.completed.weights, self.weights
-        )
+        return np.where(self.completed.has_any[:, np.newaxis], self.completed.weights, self.weights)
 
     @cached_property
     def predictions(self) -> Array:

@@ -164,7 +164,7 @@ class Training:
         self.before, self.done = trunk.before + trunk.done - done, done
 
     def start_at(self, parameters: Float32, done: int) -> None:
-        """Start at some parameters, as if `done` steps had led to them; candidates as in `store`."""
+        """Start at some parameters, with candidates as in `store`, as if after `done` steps."""
         order = np.argsort(self.chunks.layout.candidates)
         theta = self.network.reorder_candidates(parameters, order)
         self.progress.theta[: self.network.n_parameters] = theta
