@@ -1324,8 +1324,8 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         Only with gate="auto". About `level` of new rows have their target in its interval, if they
         are like the labelled rows. If the model was fitted with `groups`, this holds for a row of
         a new group. The width follows the candidates' disagreement and the errors of similar rows.
-        With ``missing="renormalize"`` or "nan", predictions may be missing. If more are missing than in
-        the labelled sample, fewer targets are covered.
+        With ``missing="renormalize"`` or "nan", predictions may be missing. If more of them are
+        missing than in the labelled sample, fewer targets are covered.
 
         Parameters
         ----------
@@ -1528,8 +1528,8 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         Only with gate="auto". About `level` of new rows have their class in its set, if they are
         like the labelled rows. If the model was fitted with `groups`, this holds for a row of a new
         group. A set has the most probable class, and more classes where the model is unsure.
-        With ``missing="renormalize"`` or "nan", predictions may be missing. If more are missing than in
-        the labelled sample, fewer rows have their class in the set.
+        With ``missing="renormalize"`` or "nan", predictions may be missing. If more of them are
+        missing than in the labelled sample, fewer rows have their class in the set.
 
         Parameters
         ----------
