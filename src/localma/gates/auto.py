@@ -254,11 +254,11 @@ class ShrunkGate(Gate):
             The labelled sample of the fit, with the predictions of at least two candidates.
         weights : array with a number per kept candidate
             The weights to which shrinkage pulls.
-        kept : (M,) bool array
-            The candidates of `data` among those of the fit.
         n_trainings : int
             Number of trainings: of the local gates with the largest shares, and from several starts
             if all of them are trained.
+        kept : (M,) bool array
+            The candidates of `data` among those of the fit.
 
         Returns
         -------
