@@ -1687,7 +1687,8 @@ def test_a_class_without_a_prediction_is_empty_too(tmp_path):
     refused = call(
         "predict", model, tmp_path / "new.csv", "--missing", "renormalize", "--out", out, code=1
     )
-    assert "No candidate is left in 1 of" in str(refused.exception)
+    assert "No candidate has a prediction in line 2 of new.csv" in str(refused.exception)
+    assert "add --missing nan" in str(refused.exception)
 
 
 def test_all_rows_may_be_without_a_prediction(inside, tmp_path):

@@ -101,6 +101,7 @@ from localma.tables.frames import (
 
 if TYPE_CHECKING:
     from localma.production.answer import Answer
+    from localma.production.completed import Completed
     from localma.production.frontier import FrontierDisplay
     from localma.production.health import Health
     from localma.production.options import AnswerOptions, Costs
@@ -425,7 +426,7 @@ class _LocalMA(BaseEstimator):
         from localma.production.answer import answer
         from localma.production.options import Options
 
-        return answer(self, X, predictions, Options(**options))
+        return answer(self, X, predictions, Options.of(options))
 
     def route(self, X: Table) -> Route:
         """Name one candidate per row: the one with the largest weight.
@@ -951,6 +952,7 @@ class _LocalMA(BaseEstimator):
             groups=sample.groups,
             random_state=random,
             outputs=outputs,
+            complete=self._completion(weight, y) if self._allows_missing else None,
         )
         self.candidate_names_ = self.pool_.names
         classes = self._find_classes(y, sample.predictions)
@@ -997,6 +999,15 @@ class _LocalMA(BaseEstimator):
         counted = self._counted(P, weight)
         complete, has_any = fill_missing(P, find_weights)
         return complete, weight if has_any.all() else counted
+
+    def _completion(self, weight: Array | None, y: AnyArray) -> Callable[[Array], Array]:
+        """Fill missing predictions that are inputs of another candidate.
+
+        The classes are not known yet, so their averages have equal weights.
+        """
+        if self._task == "classification":
+            return lambda P: fill_missing(P, equal_weights)[0]
+        return lambda P: self._complete(P, weight, y=y)[0]
 
     def _counted(self, P: Array, weight: Array | None) -> Array:
         """Weights of the rows, zero without any prediction; an error if none is left."""
@@ -1183,12 +1194,12 @@ class _LocalMA(BaseEstimator):
         values[:, positions] = P
         return values
 
-    def _incomplete_predictions(self, X: Table) -> Array:
-        """Predictions of the pool, NaN where they are missing: (n, M) or (n, M, K)."""
-        pool, names = self._pool(), self._names_to_supply()
-        P = pool.predict(X, only=names, outputs=self._outputs(), allow_missing=True)
-        given = {name: P[:, pool.names.index(name)] for name in names}
-        return self._all_predictions(X, given, allow_missing=True)
+    def _completed(self, X: Table, inputs: Inputs, predictions: Predictions | None) -> Completed:
+        """Predictions of X in which missing ones are replaced; an error if a row has none."""
+        from localma.production.completed import completed
+
+        check_finite(inputs)
+        return completed(self, X, inputs, predictions, strict=self.missing == "renormalize")
 
     def _names_to_supply(self) -> Sequence[str]:
         """Names of the candidates whose predictions a user passes: all that take no others'."""
@@ -1335,6 +1346,8 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         Only with gate="auto". About `level` of new rows have their target in its interval, if they
         are like the labelled rows. If the model was fitted with `groups`, this holds for a row of
         a new group. The width follows the candidates' disagreement and the errors of similar rows.
+        With ``missing="renormalize"`` or "nan", predictions may be missing. If more of them are
+        missing than in the labelled sample, fewer targets are covered.
 
         Parameters
         ----------
@@ -1366,6 +1379,8 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         """
         X = self._check_inputs(X)
         evidence, inputs = self._evidence(), self._gate_inputs(X)
+        if self._allows_missing:
+            return self._completed(X, inputs, predictions).interval(evidence, inputs, level)
         return evidence.predict_interval(inputs, self._all_predictions(X, predictions), level)
 
     def score(
@@ -1535,6 +1550,8 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         Only with gate="auto". About `level` of new rows have their class in its set, if they are
         like the labelled rows. If the model was fitted with `groups`, this holds for a row of a new
         group. A set has the most probable class, and more classes where the model is unsure.
+        With ``missing="renormalize"`` or "nan", predictions may be missing. If more of them are
+        missing than in the labelled sample, fewer rows have their class in the set.
 
         Parameters
         ----------
@@ -1567,7 +1584,10 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         """
         X = self._check_inputs(X)
         evidence, inputs = self._evidence(), self._gate_inputs(X)
-        sets = evidence.predict_set(inputs, self._all_predictions(X, predictions), level)
+        if self._allows_missing:
+            sets = self._completed(X, inputs, predictions).classes(evidence, inputs, level)
+        else:
+            sets = evidence.predict_set(inputs, self._all_predictions(X, predictions), level)
         return self._in_container(sets, X, [str(label) for label in self.classes_.tolist()])
 
     def predict(  # type: ignore[override]
