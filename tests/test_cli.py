@@ -844,7 +844,7 @@ def test_an_interruption_leaves_no_half_written_file(folder, tmp_path, sent):
         text=True,
     )
     partial: list[Path] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not partial and process.poll() is None and time.monotonic() < deadline:
         partial = list(tmp_path.glob(".localma-*.part"))
         time.sleep(0.01)
