@@ -263,7 +263,7 @@ class ShrunkGate(Gate):
         """
         if data.n_inputs > 0 and data.n_rows < ORDERED_ROWS:
             data, _ = ordered_by_content(data)
-        points, shares = self._points_for(data.n_candidates), np.array(self.path_["weight"])
+        points, shares = self.points_for(data.n_candidates), np.array(self.path_["weight"])
         local = np.flatnonzero([point.gate is not None for point in points])
         ordered = local[np.argsort(-shares[local], kind="stable")]
         total, n_gates = shares[local].sum(), int(np.count_nonzero(shares[local]))
@@ -312,12 +312,23 @@ class ShrunkGate(Gate):
         ShrunkGate
             The gate.
         """
-        answer = MixedGates.restore(self._points_for(len(weights)), arrays, len(weights))
+        answer = MixedGates.restore(self.points_for(len(weights)), arrays, len(weights))
         self._check_inputs_of(answer)
         return self.with_answer(answer, weights)
 
-    def _points_for(self, n_candidates: int) -> list[Point]:
-        """The path of this sample, for another number of candidates."""
+    def points_for(self, n_candidates: int) -> list[Point]:
+        """Return the path of the sample of the fit, for a number of candidates.
+
+        Parameters
+        ----------
+        n_candidates : int
+            Number M of candidates.
+
+        Returns
+        -------
+        list of Point
+            The points, most shrunk first.
+        """
         plan = budget(self.n_rows_, self.n_features_in_, self.n_groups_)
         return self._points(plan, self.n_features_in_, n_candidates, self.n_effective_)
 
