@@ -99,7 +99,9 @@ class Heirs:
         shares[:, CONSTANT] = 1.0
         heaviest = np.argsort(-W.mean(axis=0), kind="stable")[:MOST_CANDIDATES].tolist()
         overall = find_global_weights(sample)
-        constants = np.stack([renormalized(overall[None], ~_only(m, M), overall)[0] for m in range(M)])
+        constants = np.stack(
+            [renormalized(overall[None], ~_only(m, M), overall)[0] for m in range(M)]
+        )
         for m in heaviest:
             constants[m, ~_only(m, M)] = find_global_weights(without(sample, _only(m, M)))
         heirs = cls(shares, constants, {}, -1)
@@ -179,11 +181,10 @@ class Heirs:
                 f"The heirs of candidates have networks for {shown(trained)} and arrays for "
                 f"{shown(sorted(named))}; they must be the same, below {M}."
             )
-        heirs = cls(
-            state["shares"], state["constants"],
-            {m: _restored(gate, int(state["point"]), arrays_below(arrays, f"gate.{m}."), M) for m in trained},
-            int(state["point"]),
-        )  # fmt: skip
+        point, gates = int(state["point"]), {}
+        for m in trained:
+            gates[m] = _restored(gate, point, arrays_below(arrays, f"gate.{m}."), M)
+        heirs = cls(state["shares"], state["constants"], gates, point)
         heirs._check()
         return heirs
 
@@ -238,9 +239,7 @@ def _trained_on(
     }
 
 
-def _train_without(
-    network: MLPGate, sample: Labelled, kept: RowMask, constant: Array
-) -> MLPGate:
+def _train_without(network: MLPGate, sample: Labelled, kept: RowMask, constant: Array) -> MLPGate:
     """Train the last steps of a network again, for some of its candidates."""
     data = replace(sample, P=sample.P[:, kept])
     gate: MLPGate = clone(network).set_params(n_restarts=1, random_state=0)
@@ -258,9 +257,10 @@ def _restored(gate: Gate, point: int, arrays: Arrays, M: int) -> MLPGate:
     """A network of a gate, for all candidates but one."""
     if isinstance(gate, ShrunkGate):
         points = gate.points_for(M)
-        if not 0 <= point < len(points) or not isinstance(points[point].gate, MLPGate):
+        found = points[point].gate if 0 <= point < len(points) else None
+        if not isinstance(found, MLPGate):
             raise FileFormatError(f"Point {point} of the path has no network.")
-        template = points[point].gate.with_job(points[point].shrinkage, 0)
+        template = found.with_job(points[point].shrinkage, 0)
     elif isinstance(gate, MLPGate):
         template = clone(gate).set_params(n_restarts=1)
     else:

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from localma._types import Array, Float32, Float64, Integers, RandomState, Rows
+from localma._types import Array, Float32, Float64, RandomState, Rows
 from localma.equations import empirical_risk, pin_last
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates.base import (
@@ -665,7 +665,10 @@ def _carried_over(training: Training, earlier: Earlier) -> Float32 | None:
     )  # fmt: skip
     known = position >= 0
     weights[...], biases[...] = 0.0, np.log(np.maximum(gate.global_weights_[order], LEAST_START))
-    weights[known, : kept.shape[1]], biases[known] = kept[position[known]], kept_biases[position[known]]
+    weights[known, : kept.shape[1]], biases[known] = (
+        kept[position[known]],
+        kept_biases[position[known]],
+    )
     _standardize_again(*layers[0], old, gate)
     return theta
 

@@ -13,7 +13,6 @@ from localma._types import AnyArray, Array, RowMask
 from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import LocalityGain
 from localma.gates.base import (
-    Arrays,
     Earlier,
     Evidence,
     Folds,
@@ -107,7 +106,8 @@ class ReducedGate(Gate):
         ReducedGate
             The gate without the candidate.
         """
-        base, dropped, kept = gate, (m,), np.arange(gate.n_candidates)
+        base, kept = gate, np.arange(gate.n_candidates)
+        dropped: tuple[int, ...] = (m,)
         if isinstance(gate, cls):
             base, names, substitutes = gate.fitted_base, gate.names, gate.substitutes_
             kept = np.flatnonzero(gate.kept)
