@@ -80,7 +80,7 @@ _STATE = (
 TRAINED = 0.625
 """Share of the steps that a gate of the path takes on average, since half of them are dropped."""
 
-LEAST_DOUBT, MOST_DOUBT = 0.1, 0.5
+LEAST_DOUBT, MOST_DOUBT = 0.05, 0.5
 """Limits of the prior weight of the default prior if there is an earlier path; see `_prior_after`.
 """
 
@@ -933,11 +933,7 @@ def _prior_after(earlier: Earlier, points: Sequence[Point], weights: Array) -> A
     if not isinstance(gate, ShrunkGate) or gate.path_["gate"] != names:
         return prior
     share = float(weights[earlier.candidates < 0].sum())
-    import os
-
-    doubt = min(
-        max(share * float(os.environ.get("DS", "1")), float(os.environ.get("DL", ".1"))), MOST_DOUBT
-    )
+    doubt = min(max(share, LEAST_DOUBT), MOST_DOUBT)
     return doubt * prior / prior.sum() + (1.0 - doubt) * np.array(gate.path_["weight"])
 
 
