@@ -641,6 +641,7 @@ def resume(training: Training, earlier: Earlier, done: float) -> None:
     if theta is not None and np.isfinite(theta).all():
         training.progress = Progress.at(theta, training.gate._decay(training.network))
         training.done = round(done * len(training.rates))
+        training.before = -training.done  # `n_steps_` counts the steps that are taken
 
 
 def _carried_over(training: Training, earlier: Earlier) -> Float32 | None:
