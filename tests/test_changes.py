@@ -291,6 +291,7 @@ def test_a_class_that_only_one_candidate_knows_keeps_it():
 
 def test_classes_outputs_weights_and_groups_survive_changes():
     X, y = sample(200)
+    y = np.abs(y)
     names = {"down": chances(-1), "up": chances(1), "flat": chances(0)}
     model = LocalMAClassifier(names, random_state=0).fit(X, labels_of(X), sample_weight=y)
     reduced = model.drop("down")
@@ -473,7 +474,8 @@ def test_a_file_never_holds_labelled_rows(tmp_path):
     arrays = read(tmp_path / "m.localma").arrays
     _, y = sample()
     for name, array in arrays.items():
-        assert not np.isin(np.round(y, 6), np.round(array, 6)).sum() > 30, name
+        stored = np.asarray(array, dtype=np.float32)
+        assert np.isin(y.astype(np.float32), stored).sum() < 5, name
 
 
 def test_unknown_changes_in_a_file_are_refused(tmp_path):

@@ -32,6 +32,8 @@ OptionValue: TypeAlias = "bool | int | float | str | Path | list[str] | None"
 
 COMMANDS = {
     "fit": "fit",
+    "add": "change",
+    "drop": "change",
     "predict": "predict",
     "evaluate": "evaluate",
     "weights": "explain",
