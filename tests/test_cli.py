@@ -2000,7 +2000,7 @@ def test_candidates_are_dropped_and_added(folder, tmp_path):
     assert model.candidate_names_ == ("pred_north", "pred_south")
     call("predict", again, folder / "new.csv", "--out", tmp_path / "p.csv")
     pool = tmp_path / "pool.toml"
-    pool.write_text('[candidates.south]\nkind = "column"\ncolumns = ["pred_south"]\n')
+    pool.write_text('[south]\ncolumn = "pred_south"\n')
     told = call("add", small, folder / "train.csv", "--models", pool, "--out", best, "--json")
     assert list(json.loads(told.stdout)["candidates"]) == ["pred_north", "south"]
 

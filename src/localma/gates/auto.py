@@ -80,6 +80,9 @@ _STATE = (
 TRAINED = 0.625
 """Share of the steps that a gate of the path takes on average, since half of them are dropped."""
 
+CONTINUED = 2
+"""At most this many networks per point continue from an earlier gate."""
+
 LEAST_DOUBT, MOST_DOUBT = 0.05, 0.5
 """Limits of the prior weight of the default prior if there is an earlier path; see `_prior_after`.
 """
@@ -258,6 +261,8 @@ class ShrunkGate(Gate):
             useful_folds = [max(useful_folds, key=lambda fold: len(fold[0]))]
         plan = budget(data.n_rows, data.n_inputs, data.n_groups)
         n_restarts = self.n_restarts or plan.n_restarts
+        if earlier is not None:
+            n_restarts = min(n_restarts, CONTINUED)
         seeds = random.randint(np.iinfo(np.int32).max, size=n_restarts).tolist()
         points = self._points(plan, data.n_inputs, data.n_candidates, data.n_effective)
         path = make_path(data, useful_folds, points, seeds[0])

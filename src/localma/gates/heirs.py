@@ -6,8 +6,8 @@ without candidate m are a mixture of weights that need no data:
 ``sum_j a_j (w(x) - w_m(x) e_m + w_m(x) e_j) + b w_rest(x) + c u + d v(x)``
 
 In the first sum, all weight of m goes to candidate j. w_rest are the renormalised weights, u the
-best constant weights without m, and v(x) a network of the gate that was trained on without m, for
-the last quarter of its steps. The shares a, b, c and d are not negative and sum to one. They
+best constant weights without m, and v(x) networks of the gate that were trained on without m, for
+the last quarter of their steps. The shares a, b, c and d are not negative and sum to one. They
 minimise the mean loss of the sample, which is one solution for global weights.
 """
 
@@ -206,46 +206,53 @@ def _only(m: int, M: int) -> RowMask:
     return np.arange(M) == m
 
 
-def _heaviest_network(gate: Gate) -> tuple[int, MLPGate | None]:
-    """Point of the path, or -1, and network with the largest share; None if there is none."""
+def _heaviest_networks(gate: Gate) -> tuple[int, list[MLPGate]]:
+    """Point of the path, or -1, with the largest share among networks, and its networks."""
     if isinstance(gate, MLPGate):
-        return -1, gate
+        return -1, [gate]
     if not isinstance(gate, ShrunkGate):
-        return -1, None
+        return -1, []
     answer, totals = gate.answer_, np.bincount(gate.answer_.points, weights=gate.answer_.shares)
     for k in np.argsort(-totals, kind="stable").tolist():
-        for point, member in zip(answer.points.tolist(), answer.gates, strict=True):
-            if point == k and isinstance(member, MLPGate):
-                return k, member
-    return -1, None
+        pairs = zip(answer.points.tolist(), answer.gates, strict=True)
+        found = [one for point, one in pairs if point == k and isinstance(one, MLPGate)]
+        if found:
+            return k, found
+    return -1, []
 
 
 def _trained_on(
     gate: Gate, data: Labelled, constants: Float64, heaviest: Sequence[int]
 ) -> tuple[int, dict[int, MLPGate]]:
-    """Networks that were trained on without a candidate, for those of the largest weights."""
-    point, network = _heaviest_network(gate)
+    """Networks that were trained on without a candidate, for those of the largest weights.
+
+    If time is left, there are several networks for each candidate, from different starts.
+    """
+    point, networks = _heaviest_networks(gate)
     M = data.n_candidates
-    if network is None or not len(network.parameters_) or not data.n_inputs:
+    if not networks or not len(networks[0].parameters_) or not data.n_inputs:
         return -1, {}
     n_trainings = gate.n_trainings if isinstance(gate, ShrunkGate) else M
-    most = round(TIME * n_trainings / (1.0 - RESUMED))
-    chosen = heaviest[: max(1, most)]
+    most = max(1, round(TIME * n_trainings / (1.0 - RESUMED)))
+    chosen = heaviest[:most]
+    networks = networks[: max(1, most // len(chosen))]
     sample = data.take(evenly_spaced(np.flatnonzero(data.sample_weight > 0), TRAINED_ROWS))
     if sample.n_rows < ORDERED_ROWS:
         sample, _ = ordered_by_content(sample)
     return point, {
-        m: _train_without(network, sample, ~_only(m, M), constants[m]) for m in sorted(chosen)
+        m: _train_without(networks, sample, ~_only(m, M), constants[m]) for m in sorted(chosen)
     }
 
 
-def _train_without(network: MLPGate, sample: Labelled, kept: RowMask, constant: Array) -> MLPGate:
-    """Train the last steps of a network again, for some of its candidates."""
+def _train_without(
+    networks: Sequence[MLPGate], sample: Labelled, kept: RowMask, constant: Array
+) -> MLPGate:
+    """Train the last steps of networks again, for some of their candidates."""
     data = replace(sample, P=sample.P[:, kept])
-    gate: MLPGate = clone(network).set_params(n_restarts=1, random_state=0)
+    gate: MLPGate = clone(networks[0]).set_params(n_restarts=len(networks), random_state=0)
     anchor, scale = anchor_and_scale(data, None, constant[kept])
     trainings = begin(gate, chunks_for([gate], data, None), anchor, scale, 0)
-    for training in trainings:
+    for training, network in zip(trainings, networks, strict=True):
         resume(training, Earlier.without(network, kept), RESUMED)
     advance(trainings, 1.0, seed=(0,), n_jobs=gate.n_jobs)
     for training in trainings:
