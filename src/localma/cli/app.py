@@ -32,13 +32,13 @@ OptionValue: TypeAlias = "bool | int | float | str | Path | list[str] | None"
 
 COMMANDS = {
     "fit": "fit",
-    "add": "change",
-    "drop": "change",
     "predict": "predict",
     "evaluate": "evaluate",
     "weights": "explain",
     "explain": "explain",
     "report": "report",
+    "drop": "change",
+    "add": "change",
     "inspect": "maintain",
     "cache": "maintain",
     "warm-up": "maintain",

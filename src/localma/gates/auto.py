@@ -81,7 +81,10 @@ TRAINED = 0.625
 """Share of the steps that a gate of the path takes on average, since half of them are dropped."""
 
 CONTINUED = 2
-"""At most this many networks per point continue from an earlier gate."""
+"""At most this many networks per point continue from an earlier gate.
+
+In large samples, in which one fold judges and its path continues, it is one.
+"""
 
 LEAST_DOUBT, MOST_DOUBT = 0.05, 0.5
 """Limits of the prior weight of the default prior if there is an earlier path; see `_prior_after`.
@@ -257,12 +260,11 @@ class ShrunkGate(Gate):
             data, order = ordered_by_content(data)
             folds = folds and _moved(folds, np.argsort(order))
         useful_folds = self._judging(folds, data, random)
-        if earlier is not None:
-            useful_folds = [max(useful_folds, key=lambda fold: len(fold[0]))]
         plan = budget(data.n_rows, data.n_inputs, data.n_groups)
         n_restarts = self.n_restarts or plan.n_restarts
         if earlier is not None:
-            n_restarts = min(n_restarts, CONTINUED)
+            n_restarts = min(n_restarts, CONTINUED, len(useful_folds))
+            useful_folds = [max(useful_folds, key=lambda fold: len(fold[0]))]
         seeds = random.randint(np.iinfo(np.int32).max, size=n_restarts).tolist()
         points = self._points(plan, data.n_inputs, data.n_candidates, data.n_effective)
         path = make_path(data, useful_folds, points, seeds[0])
