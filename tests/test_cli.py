@@ -1983,6 +1983,49 @@ def test_inspect_shows_a_file_and_restores_nothing(tmp_path, monkeypatch):
     assert "is damaged: its SHA-256 should be" in done.stderr
 
 
+def test_candidates_are_dropped_and_added(folder, tmp_path):
+    small, again, best = (tmp_path / f"{name}.localma" for name in ("small", "again", "best"))
+    shown = call("drop", folder / "rent.localma", "pred_south", "--out", small).stdout
+    assert "Stale: 'pred_south' was dropped" in shown
+    assert "without labelled rows" in shown
+    options = ("--predictions", "pred_south", "--out", again)
+    shown = call("add", small, folder / "train.csv", *options).stdout
+    assert "'pred_south' was added on" in shown
+    assert "with 300 labelled rows" in shown
+    assert not PYTHON.search(shown), shown
+    inspected = call("inspect", again).stdout
+    assert "change      'pred_south' was dropped on" in inspected
+    assert "change      'pred_south' was added on" in inspected
+    model = load(again)
+    assert model.notes_["target"] == "rent"
+    assert model.candidate_names_ == ("pred_north", "pred_south")
+    call("predict", again, folder / "new.csv", "--out", tmp_path / "p.csv")
+    pool = tmp_path / "pool.toml"
+    pool.write_text('[south]\ncolumn = "pred_south"\n')
+    told = call("add", small, folder / "train.csv", "--models", pool, "--out", best, "--json")
+    assert list(json.loads(told.stdout)["candidates"]) == ["pred_north", "south"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("drop", "pred_sout"), 1, "Unknown candidate 'pred_sout'; did you mean 'pred_south'"),
+        (("add", "train.csv"), 2, "Name the column of new predictions with --predictions"),
+        (("add", "train.csv", "--predictions", "area2"), 2, "area2"),
+        (("add", "train.csv", "--predictions", "pred_south"), 1, "'pred_south' occurs 2 times"),
+        (("add", "train.csv", "--predictions", "area,rooms"), 2, "Name one new candidate"),
+        (("add", "new.csv", "--predictions", "area"), 2, "rent"),
+    ],
+)
+def test_wrong_changes_write_nothing(folder, tmp_path, arguments, code, words):
+    command, first, *others = arguments
+    where = folder / first if command == "add" else first
+    out = tmp_path / "x.localma"
+    result = call(command, folder / "rent.localma", where, *others, "--out", out, code=code)
+    assert words in result.output + str(result.exception)
+    assert not out.exists()
+
+
 def test_inspect_takes_hostile_descriptions(tmp_path):
     from localma.storage import array_file
 

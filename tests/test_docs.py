@@ -31,6 +31,7 @@ NEEDS = {
     "command-line.md": (*CLI, "matplotlib"),
     "guide.md": ("pandas", "jinja2"),
     "how-to/cache.md": (*CLI, "pandas"),
+    "how-to/changing-pool.md": ("pandas",),
     "how-to/classes.md": ("pandas",),
     "how-to/failures-and-budgets.md": ("pandas",),
     "how-to/files.md": ("pandas", "onnxruntime", "skl2onnx", "skops", *TORCH),

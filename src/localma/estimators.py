@@ -67,8 +67,9 @@ from localma.folds import (
     number_groups,
 )
 from localma.gates import EqualGate, Gate, GlobalGate, Labelled, MLPGate, ShrunkGate, TreeGate
-from localma.gates.base import Evidence
+from localma.gates.base import Earlier, Evidence
 from localma.gates.constant import find_global_weights, standardize_outputs
+from localma.gates.heirs import Heirs
 from localma.gates.incomplete import (
     equal_weights,
     fill_missing,
@@ -101,6 +102,7 @@ from localma.tables.frames import (
 
 if TYPE_CHECKING:
     from localma.production.answer import Answer
+    from localma.production.changes import Change
     from localma.production.completed import Completed
     from localma.production.frontier import FrontierDisplay
     from localma.production.health import Health
@@ -187,6 +189,33 @@ class _Split:
     folds: list[Fold] | None = None
 
 
+@dataclass(frozen=True)
+class Previous:
+    """What a fit takes from an earlier one.
+
+    gate : the fitted gate; positions : for each of its candidates that is left, its position in it
+    features : the fitted inputs of the gate
+    """
+
+    gate: Gate
+    positions: Mapping[str, int]
+    features: GateFeatures
+
+    def earlier(self, names: Sequence[str]) -> Earlier:
+        """The gate to start from, for candidates of some names (M,)."""
+        return Earlier(self.gate, np.array([self.positions.get(name, -1) for name in names]))
+
+    def check_inputs(self, inputs: Inputs) -> None:
+        """Refuse inputs of the gate with another number of columns."""
+        p, received = getattr(self.gate, "n_features_in_", None), count_inputs(inputs)
+        if p is not None and received and received != p:
+            raise InvalidInputError(
+                f"X must have the columns of the fit, and those of the new candidate if it is a "
+                f"column: the gate was fitted on {p} inputs, and received {received}. Leave out "
+                "further columns."
+            )
+
+
 class _LocalMA(BaseEstimator):
     """The common part of the regressor and the classifier, which differ in targets and outputs."""
 
@@ -219,6 +248,8 @@ class _LocalMA(BaseEstimator):
     sample_losses_: SampleLosses | None
     largest_gap_: Array | None
     left_out_: LeftOut | None
+    heirs_: Heirs | None
+    changes_: tuple[Change, ...]
     shared_error_: SharedError | None
     reference_: Reference | None
     _known: RowMask | None = None
@@ -281,12 +312,24 @@ class _LocalMA(BaseEstimator):
         LocalMARegressor or LocalMAClassifier
             The fitted estimator itself.
         """
+        return self._fit(X, y, sample_weight, predictions, groups, None)
+
+    def _fit(
+        self,
+        X: Table,
+        y: Output,
+        sample_weight: ArrayLike | None,
+        predictions: Predictions | None,
+        groups: Output | None,
+        previous: Previous | None,
+    ) -> Self:
+        """Fit, starting from an earlier fit if there is one."""
         with _restored_on_error(self):
             self._validate_params()
             random = check_random_state(self.random_state)
             self.loss_, self._warned_outside = get_loss(self.loss), False
             gate = self._make_gate(random)
-            sample = self._validate(gate, X, y, sample_weight, predictions, groups)
+            sample = self._validate(gate, X, y, sample_weight, predictions, groups, previous)
             P, weight, split = self._predict_and_split(sample, gate, random)
             if sample.own is not None:
                 P, weight = self._add_own(sample, sample.own, P, weight, split)
@@ -309,12 +352,23 @@ class _LocalMA(BaseEstimator):
                 self.global_weights_ = gate.weights_
             else:
                 self.global_weights_ = find_global_weights(data)
-                self.gate_ = gate.fit(data, global_weights=self.global_weights_, folds=split.folds)
+                self.gate_ = self._learn(gate, data, split.folds, previous)
             self.left_out_ = self._leave_out(data) if self.robust else None
+            self.changes_ = ()
             self._check_fit(sample, P, data, replace(baseline, loss=data.loss))
             self.shared_error_ = self._find_shared_error(sample, P, data, split)
             warn(self.cautions_)
         return self
+
+    def _learn(
+        self, gate: Gate, data: Labelled, folds: list[Fold] | None, previous: Previous | None
+    ) -> Gate:
+        """Fit the gate, starting from an earlier one if there is one."""
+        weights = self.global_weights_
+        if previous is None:
+            return gate.fit(data, global_weights=weights, folds=folds)
+        earlier = previous.earlier(self.candidate_names_)
+        return gate.fit_after(earlier, data, global_weights=weights, folds=folds)
 
     def _standardize_outputs(self, data: Labelled) -> Labelled:
         """Give the outputs equal shares in the loss, from here on also in every report."""
@@ -501,6 +555,91 @@ class _LocalMA(BaseEstimator):
         from localma.production.health import health
 
         return health(self)
+
+    def drop(self, name: str) -> Self:
+        """Return a model without one candidate; no labelled rows are needed.
+
+        The weights of the other candidates come from the fit, which also looked at what each is
+        worth without another. The verdict is stale, and says so. Intervals need a new fit.
+
+        Parameters
+        ----------
+        name : str
+            Name of the candidate.
+
+        Returns
+        -------
+        LocalMARegressor or LocalMAClassifier
+            A new fitted model. This one does not change.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from localma import LocalMARegressor
+        >>> X = np.linspace(1, 2, 50)[:, None]
+        >>> candidates = {"low": lambda X: 0.75 * X[:, 0], "high": lambda X: 1.25 * X[:, 0]}
+        >>> model = LocalMARegressor(candidates, random_state=0).fit(X, X[:, 0])
+        >>> model.drop("low").predict([[1.0]]).tolist()
+        [1.25]
+        """
+        from localma.production.changes import drop
+
+        return drop(self, name)
+
+    def add(
+        self,
+        name: str,
+        candidate: Any,
+        X: Table,
+        y: Output,
+        sample_weight: ArrayLike | None = None,
+        predictions: Predictions | None = None,
+        groups: Output | None = None,
+    ) -> Self:
+        """Return a model with one more candidate, in less than half of the time of a fit.
+
+        Training starts from the present weights. With gate="auto", one fold of the rows judges the
+        new weights. Gates other than networks are fitted again.
+
+        Parameters
+        ----------
+        name : str
+            Name of the new candidate.
+        candidate : model
+            The new candidate: anything that `as_candidate` takes, a `Column` or a `CrossFitted`. It
+            is None if the model was fitted on predictions alone.
+        X : array or frame of shape (n, p)
+            The inputs of labelled rows, those of the fit or others, with the columns of the fit.
+        y : array of shape (n,), or (n, K) for regression with several outputs
+            Their targets.
+        sample_weight : array of shape (n,), optional
+            Weights of the rows.
+        predictions : array, dict or frame, optional
+            Predictions of all candidates, as in `fit`. In an array, the new one is the last.
+        groups : array of shape (n,), optional
+            The group of each row, as in `fit`.
+
+        Returns
+        -------
+        LocalMARegressor or LocalMAClassifier
+            A new fitted model. This one does not change.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from localma import LocalMARegressor
+        >>> X = np.linspace(-2, 2, 200)[:, None]
+        >>> y = np.abs(X[:, 0])
+        >>> model = LocalMARegressor({"left": lambda X: -X[:, 0]}, random_state=0).fit(X, y)
+        >>> model.add("right", lambda X: X[:, 0], X, y).candidate_names_
+        ('left', 'right')
+        """
+        from localma.production.changes import add
+
+        return add(
+            self, name, candidate, X, y,
+            sample_weight=sample_weight, predictions=predictions, groups=groups,
+        )  # fmt: skip
 
     def predict_weights(self, X: Table, *, return_support: bool = False) -> Any:
         """Weight of each candidate for each row.
@@ -739,6 +878,7 @@ class _LocalMA(BaseEstimator):
         sample_weight: ArrayLike | None,
         predictions: Predictions | None,
         groups: Output | None,
+        previous: Previous | None,
     ) -> _Sample:
         """Check the arguments of a fit once, and compute the inputs of the gate."""
         y = without_mask(y, "y")
@@ -761,12 +901,17 @@ class _LocalMA(BaseEstimator):
             )
         kinds = self._own_kinds()
         needed = gate.needs_inputs or bool(kinds)
-        self.gate_features_ = GateFeatures(
-            self.gate_features, hidden, raw=gate.raw_inputs, needed=needed
-        ).fit(X, labels)
+        if previous is not None:
+            self.gate_features_ = previous.features.hiding(hidden)
+        else:
+            self.gate_features_ = GateFeatures(
+                self.gate_features, hidden, raw=gate.raw_inputs, needed=needed
+            ).fit(X, labels)
         numbers = None if groups is None else number_groups(groups, n)
         in_parts = gate.reads_in_parts(n, count_groups(numbers, weight))
         inputs = self.gate_features_.transform(X, in_parts=in_parts)
+        if previous is not None:
+            previous.check_inputs(inputs)
         if self._allows_missing:
             check_finite(inputs)
         own = None
@@ -1026,7 +1171,10 @@ class _LocalMA(BaseEstimator):
         self.constant_prediction_ = constant if np.isfinite(constant).all() else None
         self.sample_losses_ = SampleLosses.of_sample(data)
         self.largest_gap_ = self._largest_gap(data)
-        self.mean_weights_ = _average_weights(self.gate_, data)
+        rows = checked_rows(data)
+        W = self.gate_.predict_weights(take_rows(data.X, rows))
+        self.mean_weights_ = np.average(W, axis=0, weights=data.sample_weight[rows])
+        self.heirs_ = None if self.robust else Heirs.of(self.gate_, data, rows, W)
         self.probes_ = None if self.pool_ is None else Probes.of(sample.X)
         self.reference_ = self._make_reference(sample, P, data)
         trained: list[Caution] = []
@@ -1726,13 +1874,6 @@ def _without_uncovered(
     # Such rows stay, so that folds remain valid, and get a finite prediction.
     P[~covered] = P[covered].mean(axis=0)
     return P, covered * (1.0 if weight is None else weight)
-
-
-def _average_weights(gate: Gate, data: Labelled) -> Array:
-    """Mean weight of each candidate over rows of the sample: (M,)."""
-    rows = checked_rows(data)
-    weights = gate.predict_weights(take_rows(data.X, rows))
-    return np.average(weights, axis=0, weights=data.sample_weight[rows])
 
 
 def _check_rows(n_inputs: int, n_targets: int) -> None:

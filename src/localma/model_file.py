@@ -39,12 +39,15 @@ from localma.errors import FileFormatError, InvalidInputError, LocalMAError, Unt
 from localma.estimators import Features, LocalMAClassifier, LocalMARegressor
 from localma.gates import Gate
 from localma.gates.base import arrays_below, is_number, numbered_arrays, simplex_weights
+from localma.gates.heirs import Heirs
 from localma.gates.left_out import LeftOut
 from localma.gates.recipes import Restoring, describe_gate, restore_gate
+from localma.gates.reduced import ReducedGate
 from localma.losses import Loss, get_loss, is_registered
 from localma.own.companions import OWN_MODELS, restore_own, saved_own
 from localma.own.shared_error import SharedError
 from localma.probes import Recorded, check_candidates
+from localma.production.changes import Change, Kind
 from localma.production.options import Missing
 from localma.reference import Reference
 from localma.storage.array_file import ArrayFile, Arrays, Json, read, shown, to_bytes
@@ -78,7 +81,7 @@ FIELDS: Types = {
     "notes": (dict,),
 }
 """Fields of the description and their types in JSON."""
-OPTIONAL_FIELDS: Types = {"own": (list,), "reference": (dict,)}
+OPTIONAL_FIELDS: Types = {"own": (list,), "changes": (list,), "reference": (dict,)}
 """Fields of the description that only some models have."""
 OWN_FIELDS: Types = {"name": (str,), "kind": (str,), "candidates": (list,)}
 """Fields of an own model: its name, its kind, and the candidates whose predictions it takes."""
@@ -114,7 +117,15 @@ PRODUCTION_FIELDS: Types = {
 }
 """What answers in production need: how to treat missing predictions, and how candidates differ."""
 
-OWNERS = ("gate.", "probes.", "left_out.", "own.", "reference.")
+CHANGE_FIELDS: Types = {
+    "kind": (str,),
+    "candidate": (str,),
+    "date": (str,),
+    "rows": (int, type(None)),
+}
+"""Fields of a change of the pool after the fit."""
+
+OWNERS = ("gate.", "probes.", "left_out.", "heirs.", "own.", "reference.")
 """Beginnings of the names of arrays."""
 
 LONGEST_MESSAGE = 1_000
@@ -160,6 +171,8 @@ def save(
     arrays |= {f"gate.{name}": array for name, array in model.gate_.arrays().items()}
     if model.left_out_ is not None:
         arrays |= {f"left_out.{name}": array for name, array in model.left_out_.arrays().items()}
+    if model.heirs_ is not None:
+        arrays |= {f"heirs.{name}": array for name, array in model.heirs_.arrays().items()}
     if probes and model.probes_ is not None and model.pool_ is not None:
         recorded = Recorded.of(model.probes_, model.pool_)
         description["probes"] = recorded.recipe()
@@ -317,6 +330,8 @@ def _describe(model: Model, folder: Path, notes: dict[str, str]) -> Json:
         "production": _describe_production(model),
         "notes": notes,
     }
+    if model.changes_:
+        description["changes"] = [asdict(change) for change in model.changes_]
     if hasattr(model, "feature_names_in_"):
         description["feature_names_in"] = [str(name) for name in model.feature_names_in_]
     if isinstance(model, LocalMAClassifier):
@@ -408,7 +423,8 @@ def _check_arrays(arrays: Arrays) -> None:
     for name, array in arrays.items():
         if name != "global_weights" and not name.startswith(OWNERS):
             raise FileFormatError(f"The file has an unknown array {shown(name)}.")
-        may_be_nan = name.startswith(("gate.path.", "gate.gain"))  # an unknown risk is NaN
+        # An unknown risk is NaN.
+        may_be_nan = name.removeprefix("gate.").removeprefix("base.").startswith(("path.", "gain"))
         if array.dtype.kind == "f" and not may_be_nan and not np.isfinite(array).all():
             raise FileFormatError(f"The array {shown(name)} has values that are not finite.")
 
@@ -434,6 +450,11 @@ def _restore(file: ArrayFile, how: Restoring) -> Model:
     model: Model = ESTIMATORS[description["estimator"]]()
     model.gate_ = restore_gate(description["gate"], arrays_below(arrays, "gate."), how)
     model.gate = model.gate_
+    if isinstance(model.gate_, ReducedGate):
+        model.gate = model.gate_.fitted_base
+    heirs = arrays_below(arrays, "heirs.")
+    model.heirs_ = Heirs.restore(heirs, model.gate_) if heirs else None
+    model.changes_ = tuple(map(_restore_change, description.get("changes", [])))
     model.global_weights_ = simplex_weights(arrays["global_weights"], "global_weights")
     model.mean_weights_ = None
     _restore_inputs(model, description)
@@ -544,6 +565,13 @@ def _restore_caution(saved: Json) -> Caution:
     if not all(isinstance(name, str) for name in names):
         raise FileFormatError(f"The names of a caution must be strings; received {shown(names)}.")
     return Caution(kind, saved["sentence"], tuple(names))
+
+
+def _restore_change(saved: Json) -> Change:
+    _check_fields(saved, CHANGE_FIELDS, "change of the pool")
+    if saved["kind"] not in get_args(Kind):
+        raise FileFormatError(f"The file has an unknown change {shown(saved['kind'])}.")
+    return Change(**saved)
 
 
 def _restore_constant(model: Model, saved: list[Any] | None) -> Float64 | None:

@@ -38,6 +38,8 @@ COMMANDS = {
     "explain": "explain",
     "report": "report",
     "monitor": "monitor",
+    "drop": "change",
+    "add": "change",
     "inspect": "maintain",
     "cache": "maintain",
     "warm-up": "maintain",

@@ -17,7 +17,6 @@ from localma.candidates.pool_file import (
     column_candidates,
     input_columns,
     prediction_columns,
-    read_pool,
 )
 from localma.checks.cautions import Caution
 from localma.cli import terminal
@@ -32,9 +31,9 @@ from localma.cli.app import (
     naming_option,
     option,
 )
-from localma.cli.tables import check_unique, labelled_rows, split_names
+from localma.cli.tables import check_unique, labelled_rows, read_models, split_names
 from localma.dependence import Dependence
-from localma.errors import CandidateError, InvalidInputError, UntrustedFileError
+from localma.errors import CandidateError, InvalidInputError
 from localma.estimators import GATES, LocalMAClassifier, LocalMARegressor
 from localma.folds import DEFAULT_FOLDS
 from localma.formatting import count
@@ -132,7 +131,7 @@ def fit(
     _check_choices(gate, missing)
     check_out(out, table, *filter(None, [models]))
     checked_loss = _check_loss(loss, task)
-    pool = {} if models is None else _read_pool(models, trust)
+    pool = {} if models is None else read_models(models, trust=trust)
     reader = open_table(table, text.options())
     names = prediction_columns(pool, reader.names)
     names += split_names("--predictions", predictions, reader.names)
@@ -191,16 +190,6 @@ def _check_loss(name: str | None, task: str) -> Loss | None:
             "use --loss bernoulli for numbers between 0 and 1."
         )
     return loss
-
-
-def _read_pool(path: Path, trust: bool) -> Candidates:
-    try:
-        with naming_option("--models: "):
-            return read_pool(path, trust=trust)
-    except UntrustedFileError as error:
-        raise WrongCallError(
-            f"--models: {error.plain} Add --trust if you trust the authors of {path.name}."
-        ) from error
 
 
 def _read(reader: TableReader, roles: Roles, task: str) -> tuple[pa.Table, Rows]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,7 @@ from localma.cli.terminal import print_json, say, show_table
 from localma.errors import FileFormatError
 from localma.formatting import fixed, printable
 from localma.model_file import inspect as read_description
+from localma.production.changes import Change
 from localma.storage.array_file import ArrayFile
 from localma.storage.cache import cache_folder, cache_info, clean_cache
 
@@ -72,6 +74,9 @@ def _lines(path: Path, file: ArrayFile) -> Iterator[tuple[str, str]]:
     for name, field in {"columns": "feature_names_in", "classes": "classes"}.items():
         if saved[field] is not None:
             yield name, _list_names(saved[field])
+    changes = saved.get("changes", [])
+    for change in changes[-MAX_NAMES:]:
+        yield "change", _describe_change(change)
     for name, text in list(saved["notes"].items())[:MAX_NAMES]:
         yield "note", f"{name}: {text}"
     cautions = saved["evidence"].get("cautions")
@@ -86,6 +91,13 @@ def _list_names(names: Sequence[Json]) -> str:
     if len(names) > MAX_NAMES:
         text += f" and {len(names) - MAX_NAMES} more"
     return text
+
+
+def _describe_change(change: Json) -> str:
+    if isinstance(change, dict):
+        with suppress(TypeError, ValueError):
+            return str(Change(**change))  # type: ignore[arg-type]
+    return f"unknown form: {str(change)[:100]}"
 
 
 def _describe_candidate(entry: Json) -> str:

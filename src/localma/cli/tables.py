@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -14,7 +14,9 @@ import pyarrow as pa
 from typer import Option
 
 from localma._types import AnyArray, Array, Rows
-from localma.cli.app import OptionGroup, TextFlags, WrongCallError, option
+from localma.candidates import Candidate
+from localma.candidates.pool_file import read_pool
+from localma.cli.app import OptionGroup, TextFlags, WrongCallError, naming_option, option
 from localma.cli.terminal import naming_rows, note, note_remarks
 from localma.errors import InvalidInputError, UntrustedFileError
 from localma.estimators import LocalMARegressor
@@ -85,6 +87,17 @@ def open_model(path: Path, *, trust: bool) -> Model:
         raise InvalidInputError(
             f"{path} names candidates that run code, or open files or addresses. {error.plain} "
             "Add --trust if you trust it."
+        ) from error
+
+
+def read_models(path: Path, *, trust: bool) -> dict[str, Candidate]:
+    """Make the candidates of a TOML file, which the option --models names."""
+    try:
+        with naming_option("--models: "):
+            return read_pool(path, trust=trust)
+    except UntrustedFileError as error:
+        raise WrongCallError(
+            f"--models: {error.plain} Add --trust if you trust the authors of {path.name}."
         ) from error
 
 
@@ -221,17 +234,32 @@ def read_labelled(
 ) -> LabelledRows:
     """Load a model and the labelled rows of a table."""
     model = open_model(model_file, trust=trust)
-    reader = open_table(table, text.options())
+    return read_labelled_rows(model, open_table(table, text.options()), labels)
+
+
+def read_labelled_rows(
+    model: Model,
+    reader: TableReader,
+    labels: LabelFlags,
+    further: Mapping[str, pa.DataType | None] | None = None,
+) -> LabelledRows:
+    """Read the labelled rows of a table.
+
+    further : other columns than those of the model, with their types; None to detect the type.
+    """
+    further = further or {}
     target = labels.target or model.notes_.get("target")
     if target is None:
         raise WrongCallError("--target: the model file does not name the target; add --target.")
     check_column("target", target, reader.names, reader.name)
     check_unique(reader, "--target", target)
-    columns = required_columns(model, reader)
     weight = _weight_column(model, reader)
     group = _group_column(model, reader, labels.group)
-    wanted = [name for name in (*columns, target, weight, group) if name is not None]
-    table_rows = read_some(reader, known_columns(model, target, group), wanted)
+    columns = list(dict.fromkeys([*required_columns(model, reader), *further]))
+    wanted = [name for name in dict.fromkeys([*columns, target, weight, group]) if name is not None]
+    known = known_columns(model, target, group)
+    types = {name: kind for name, kind in further.items() if kind is not None}
+    table_rows = read_some(reader, replace(known, types={**known.types, **types}), wanted)
     sample, rows = labelled_rows(table_rows, target)
     _check_target(model, sample[target], target, reader)
     X = sample.select(columns)

@@ -11,6 +11,7 @@ from localma.gates.deep.torch_ import TorchGate
 from localma.gates.labelled import Labelled
 from localma.gates.mlp import MLPGate, theorem_architecture
 from localma.gates.recipes import GATE_CLASSES
+from localma.gates.reduced import ReducedGate
 from localma.gates.tree import TreeGate
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Job",
     "Labelled",
     "MLPGate",
+    "ReducedGate",
     "ShrunkGate",
     "TextGate",
     "TorchGate",

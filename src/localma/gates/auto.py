@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, astuple, dataclass, fields
+from dataclasses import KW_ONLY, astuple, dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,7 +18,7 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from localma._types import AnyArray, Array, Float32, Integers, RandomState, RowMask, Rows
+from localma._types import AnyArray, Array, Integers, RandomState, RowMask, Rows
 from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row, verdict
@@ -29,6 +29,7 @@ from localma.gates.base import (
     FINITE,
     FLAG,
     Arrays,
+    Earlier,
     Evidence,
     Folds,
     Gate,
@@ -47,7 +48,7 @@ from localma.gates.fused.policy import TREE_ROUNDS, Budget, budget, judging_fold
 from localma.gates.intervals import Calibration, HeldRows
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
 from localma.gates.mlp import MLPGate
-from localma.gates.path import HalvingPath, make_path
+from localma.gates.path import Starts, make_path
 from localma.gates.points import HeldOut, MixedGates, Point
 from localma.gates.support import Fading, Outside, Support
 from localma.gates.tree import TreeGate
@@ -78,6 +79,16 @@ _STATE = (
 
 TRAINED = 0.625
 """Share of the steps that a gate of the path takes on average, since half of them are dropped."""
+
+CONTINUED = 2
+"""At most this many networks per point continue from an earlier gate.
+
+In large samples, in which one fold judges and its path continues, it is one.
+"""
+
+LEAST_DOUBT, MOST_DOUBT = 0.05, 0.5
+"""Limits of the prior weight of the default prior if there is an earlier path; see `_prior_after`.
+"""
 
 NEARLY_ALL = 0.95
 """Weight from which a candidate is recommended alone."""
@@ -202,6 +213,46 @@ class ShrunkGate(Gate):
         ShrunkGate
             The fitted gate.
         """
+        return self._fit(data, global_weights, folds, None)
+
+    def fit_after(
+        self,
+        earlier: Earlier,
+        data: Labelled,
+        *,
+        global_weights: Array | None = None,
+        folds: Folds = None,
+    ) -> Self:
+        """Judge the path on one fold, and continue the networks of an earlier gate.
+
+        The weights of its points are evidence from more folds. So the prior weights of the points
+        are those weights, as far as the candidates are the same, and the default ones otherwise.
+
+        Parameters
+        ----------
+        earlier : Earlier
+            A fitted gate of this class, which weighs some of the candidates.
+        data : Labelled
+            The labelled sample.
+        global_weights : (M,) array, optional
+            The weights to which shrinkage pulls. By default they are computed.
+        folds : sequence of (train, test), optional
+            Pairs of arrays of rows, of which the one with most training rows is used.
+
+        Returns
+        -------
+        ShrunkGate
+            The fitted gate.
+        """
+        return self._fit(data, global_weights, folds, earlier)
+
+    def _fit(
+        self,
+        data: Labelled,
+        global_weights: Array | None,
+        folds: Folds,
+        earlier: Earlier | None,
+    ) -> Self:
         self._check_parameters()
         random = check_random_state(self.random_state)
         order = np.arange(data.n_rows)
@@ -211,21 +262,30 @@ class ShrunkGate(Gate):
         useful_folds = self._judging(folds, data, random)
         plan = budget(data.n_rows, data.n_inputs, data.n_groups)
         n_restarts = self.n_restarts or plan.n_restarts
+        if earlier is not None:
+            n_restarts = min(n_restarts, CONTINUED, len(useful_folds))
+            useful_folds = [max(useful_folds, key=lambda fold: len(fold[0]))]
         seeds = random.randint(np.iinfo(np.int32).max, size=n_restarts).tolist()
         points = self._points(plan, data.n_inputs, data.n_candidates, data.n_effective)
         path = make_path(data, useful_folds, points, seeds[0])
         held_out = path.held_out(random)
         self.n_features_in_, self.n_rows_ = data.n_inputs, data.n_rows
         self.n_effective_, self.n_groups_ = data.n_effective, data.n_groups
-        rows, self.held_out_losses_ = self._judge(held_out, points)
-        self.held_out_rows_ = order[rows]
         if global_weights is None:
             global_weights = find_global_weights(data)
         self.global_weights_ = np.asarray(global_weights)
+        prior = np.array([point.prior for point in points])
+        starts: Starts = {}
+        if earlier is not None:
+            starts = _starts(earlier, points)
+            prior = _prior_after(earlier, points, self.global_weights_)
+        rows, self.held_out_losses_ = self._judge(held_out, points, prior)
+        self.held_out_rows_ = order[rows]
         shares = self.path_["weight"]
         self.fold_answers_ = [MixedGates.of(members, shares) for members in held_out.members]
         self.band_ = Band.of(held_out, useful_folds, points, np.array(shares))
-        finals = path.refit(seeds, np.flatnonzero(shares).tolist(), self.global_weights_)
+        chosen = np.flatnonzero(shares).tolist()
+        finals = path.refit(seeds, chosen, self.global_weights_, starts)
         self.answer_ = MixedGates.of(finals, shares)
         self.support_ = None
         if self.guard and data.n_inputs > 0:
@@ -267,7 +327,7 @@ class ShrunkGate(Gate):
         """
         if data.n_inputs > 0 and data.n_rows < ORDERED_ROWS:
             data, _ = ordered_by_content(data)
-        points, shares = self._points_of_fit(), np.array(self.path_["weight"])
+        points, shares = self.points_of_fit(), np.array(self.path_["weight"])
         local = np.flatnonzero([point.gate is not None for point in points])
         ordered = local[np.argsort(-shares[local], kind="stable")]
         total, n_gates = shares[local].sum(), int(np.count_nonzero(shares[local]))
@@ -278,19 +338,11 @@ class ShrunkGate(Gate):
         random = check_random_state(self.random_state)
         seeds = random.randint(np.iinfo(np.int32).max, size=max(1, n_starts)).tolist()
         path, chosen = make_path(data, [], points, seeds[0]), np.flatnonzero(shares).tolist()
-        if isinstance(path, HalvingPath):
-            finals = path.refit(seeds, chosen, weights, self._parameters_without(kept))
-        else:
-            finals = path.refit(seeds, chosen, weights)
-        return self.with_answer(MixedGates.of(finals, shares.tolist()), weights)
-
-    def _parameters_without(self, kept: RowMask) -> dict[int, list[Float32]]:
-        """Parameters of the networks of each point, for some of the candidates."""
-        parameters: dict[int, list[Float32]] = {}
+        starts: dict[int, list[Earlier]] = {}
         for k, gate in zip(self.answer_.points.tolist(), self.answer_.gates, strict=True):
-            if isinstance(gate, MLPGate):
-                parameters.setdefault(k, []).append(gate.parameters_without(kept))
-        return parameters
+            starts.setdefault(k, []).append(Earlier.without(gate, kept))
+        finals = path.refit(seeds, chosen, weights, starts)
+        return self.with_answer(MixedGates.of(finals, shares.tolist()), weights)
 
     def with_answer(self, answer: MixedGates, weights: Array) -> ShrunkGate:
         """Return a gate for other candidates that only predicts weights, with the same guard.
@@ -327,12 +379,18 @@ class ShrunkGate(Gate):
         ShrunkGate
             The gate.
         """
-        answer = MixedGates.restore(self._points_of_fit(), arrays, len(weights))
+        answer = MixedGates.restore(self.points_of_fit(), arrays, len(weights))
         self._check_inputs_of(answer)
         return self.with_answer(answer, weights)
 
-    def _points_of_fit(self) -> list[Point]:
-        """The path of the fit; networks without some candidates have its hidden layers, too."""
+    def points_of_fit(self) -> list[Point]:
+        """Return the path of the fit; without some candidates it has the same hidden layers.
+
+        Returns
+        -------
+        list of Point
+            The points, most shrunk first.
+        """
         plan = budget(self.n_rows_, self.n_features_in_, self.n_groups_)
         return self._points(plan, self.n_features_in_, self.n_candidates, self.n_effective_)
 
@@ -790,10 +848,13 @@ class ShrunkGate(Gate):
             )
         return useful
 
-    def _judge(self, held_out: HeldOut, points: list[Point]) -> tuple[Rows, Array]:
+    def _judge(
+        self, held_out: HeldOut, points: list[Point], prior_of_shares: Array
+    ) -> tuple[Rows, Array]:
         """Weight the points by their held-out losses, and measure the gain of the procedure.
 
         Returns the rows that judged, and their losses under the whole procedure: (judged,) each.
+        The gain never uses a prior from an earlier path, which may have judged the same rows.
         """
         prior = np.array([point.prior for point in points])
         constant = np.array([point.gate is None for point in points])
@@ -808,7 +869,7 @@ class ShrunkGate(Gate):
         judgements = held_out.sample_weight, held_out.rows
         (by_constants, by_all, *by_baseline), _ = once_a_row(np.stack(nested), *judgements)
         L, weight = once_a_row(L, *judgements)
-        shares = rule(L, weight, prior / prior.sum())
+        shares = rule(L, weight, prior_of_shares / prior_of_shares.sum())
         at_global = L[[point.name for point in points].index("global")]
         overlap, related = held_out.overlap, held_out.related
         self.locality_gain_ = locality_gain(
@@ -852,6 +913,37 @@ class ShrunkGate(Gate):
                 f"{type(self.base).__name__} does not. Pass a gate such as MLPGate()."
             )
         self.base._check_parameters()
+
+
+def _starts(earlier: Earlier, points: Sequence[Point]) -> Starts:
+    """Networks of an earlier path for each point, or those of the nearest point of its kind."""
+    if not isinstance(earlier.gate, ShrunkGate) or not earlier.gate.answer_.gates:
+        return {}
+    answer, names = earlier.gate.answer_, [point.name for point in points]
+    trained: dict[int, list[Earlier]] = {}
+    for j, gate in zip(answer.points.tolist(), answer.gates, strict=True):
+        trained.setdefault(j, []).append(replace(earlier, gate=gate))
+    starts: dict[int, list[Earlier]] = {}
+    for k, name in enumerate(names):
+        alike = [j for j in trained if j < len(names) and names[j] == name]
+        if alike:
+            starts[k] = trained[min(alike, key=lambda j: abs(j - k))]
+    return starts
+
+
+def _prior_after(earlier: Earlier, points: Sequence[Point], weights: Array) -> Array:
+    """Prior weights of the points after an earlier path: (points,).
+
+    The default prior has the share that new candidates have in the global weights (M,), within
+    limits: as far as they change the answer, the evidence of the earlier path is in doubt.
+    """
+    prior = np.array([point.prior for point in points])
+    gate, names = earlier.gate, [point.name for point in points]
+    if not isinstance(gate, ShrunkGate) or gate.path_["gate"] != names:
+        return prior
+    share = float(weights[earlier.candidates < 0].sum())
+    doubt = min(max(share, LEAST_DOUBT), MOST_DOUBT)
+    return doubt * prior / prior.sum() + (1.0 - doubt) * np.array(gate.path_["weight"])
 
 
 def _moved(folds: Sequence[Fold], position: Integers) -> list[Fold]:

@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from localma._types import AnyArray, Array, Float64, RandomState, RowMask, Rows
+from localma._types import AnyArray, Array, Float64, Integers, RandomState, RowMask, Rows
 from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError, unknown_name
 from localma.evidence import LocalityGain
@@ -61,6 +61,33 @@ class Job:
     shrinkage: float
     random_state: int
     global_weights: Array | None = None
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A fitted gate that weighs some of the same candidates.
+
+    Parameters
+    ----------
+    gate : Gate
+        The fitted gate.
+    candidates : (M,) array of int
+        For each candidate of the new gate, its position in the fitted gate; -1 for a new one.
+
+    Examples
+    --------
+    >>> from localma.gates import EqualGate
+    >>> Earlier.without(EqualGate(), np.array([True, False, True])).candidates.tolist()
+    [0, 2]
+    """
+
+    gate: Gate
+    candidates: Integers
+
+    @classmethod
+    def without(cls, gate: Gate, kept: RowMask) -> Self:
+        """Keep some of the candidates of a gate: kept (M,)."""
+        return cls(gate, np.flatnonzero(kept))
 
 
 @dataclass(frozen=True)
@@ -288,6 +315,34 @@ class Gate(BaseEstimator, ABC):
         Gate
             The fitted gate.
         """
+
+    def fit_after(
+        self,
+        earlier: Earlier,
+        data: Labelled,
+        *,
+        global_weights: Array | None = None,
+        folds: Folds = None,
+    ) -> Self:
+        """Learn the weights, starting from an earlier gate if that saves time.
+
+        Parameters
+        ----------
+        earlier : Earlier
+            A fitted gate of this class, which weighs some of the candidates.
+        data : Labelled
+            The labelled sample.
+        global_weights : (M,) array, optional
+            The weights to which shrinkage pulls. By default they are computed.
+        folds : sequence of (train, test), optional
+            Pairs of arrays of rows, for gates that choose by held-out rows.
+
+        Returns
+        -------
+        Gate
+            The fitted gate.
+        """
+        return self.fit(data, global_weights=global_weights, folds=folds)
 
     @abstractmethod
     def predict_weights(self, X: Inputs) -> Array:

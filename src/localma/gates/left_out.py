@@ -15,7 +15,7 @@ from localma.gates.auto import ShrunkGate
 from localma.gates.base import Arrays, Gate, arrays_below
 from localma.gates.constant import find_global_weights
 from localma.gates.labelled import Inputs, Labelled
-from localma.gates.path import WARM
+from localma.gates.path import JOINED
 from localma.storage.array_file import shown
 from localma.tables.frames import take_rows
 
@@ -183,7 +183,7 @@ def _refitted_gates(
 ) -> dict[int, ShrunkGate]:
     """Gates without each candidate; only without those of largest weight if there are many."""
     weights = gate.predict_weights(take_rows(data.X, _some_rows(data)))
-    allowed = max(1, round(TIME * gate.n_trainings / (1.0 - WARM)))
+    allowed = max(1, round(TIME * gate.n_trainings / (1.0 - JOINED)))
     heaviest = np.argsort(-weights.mean(axis=0), kind="stable").tolist()
     chosen = [m for m in heaviest if m in others][:allowed]
     n_trainings = max(1, allowed // max(1, len(others)))

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from localma._types import Array, Float32, Float64, RandomState, RowMask, Rows
+from localma._types import Array, Float32, Float64, RandomState, Rows
 from localma.equations import empirical_risk, pin_last
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates.base import (
@@ -21,6 +21,7 @@ from localma.gates.base import (
     POSITIVE,
     SHRINKAGE,
     Arrays,
+    Earlier,
     Folds,
     Gate,
     Job,
@@ -57,6 +58,12 @@ DECAY_ROWS = 300
 
 BATCH_ROWS = 384
 """Default number of rows of a batch in large samples."""
+
+RESUMED = 0.5
+"""Share of the steps that a training leaves out if it starts from an earlier gate."""
+
+LEAST_START = 0.05
+"""A candidate that is new starts with at least this weight."""
 
 BATCH_STEPS, PASSES = 3000, 2
 """Least steps, and least passes over all rows, of a training over batches by default."""
@@ -293,6 +300,35 @@ class MLPGate(Gate):
         fit_gates([self], data, [Job(None, self.shrinkage, 0, global_weights)])
         return self
 
+    def fit_after(
+        self,
+        earlier: Earlier,
+        data: Labelled,
+        *,
+        global_weights: Array | None = None,
+        folds: Folds = None,
+    ) -> Self:
+        """Train the networks from the parameters of an earlier gate, in half of the steps.
+
+        Parameters
+        ----------
+        earlier : Earlier
+            A fitted gate that weighs some of the candidates.
+        data : Labelled
+            The labelled sample.
+        global_weights : (M,) array, optional
+            The weights to which shrinkage pulls. By default they are computed.
+        folds : sequence of (train, test), optional
+            Not used.
+
+        Returns
+        -------
+        MLPGate
+            The fitted gate.
+        """
+        fit_gates([self], data, [Job(None, self.shrinkage, 0, global_weights)], earlier)
+        return self
+
     def fit_jobs(self, data: Labelled, jobs: Sequence[Job]) -> list[Self]:
         """Train one copy of this gate per job, all at once; jobs with the same rows share them.
 
@@ -332,23 +368,6 @@ class MLPGate(Gate):
         """
         changes = {"shrinkage": shrinkage, "random_state": seed}
         return type(self)(**self.get_params(deep=False) | changes)
-
-    def parameters_without(self, kept: RowMask) -> Float32:
-        """Return the parameters of the fitted networks, for some of the candidates.
-
-        Parameters
-        ----------
-        kept : bool array of shape (M,)
-            The candidates to keep.
-
-        Returns
-        -------
-        array of shape (R, n_parameters)
-            The parameters of each network.
-        """
-        network = self._network(self.n_features_in_, len(kept))
-        rows = [network.keep_candidates(theta, kept) for theta in self.parameters_]
-        return np.array(rows, dtype=np.float32)
 
     def reads_in_parts(self, n_rows: int, n_groups: int | None = None) -> bool:
         """Tell whether training goes over mini-batches.
@@ -541,10 +560,12 @@ def stacked(constant: Array, gates: Sequence[MLPGate], shares: Sequence[float]) 
     return Stack.of(constant, ensembles)
 
 
-def fit_gates(gates: Sequence[MLPGate], data: Labelled, jobs: Sequence[Job]) -> None:
+def fit_gates(
+    gates: Sequence[MLPGate], data: Labelled, jobs: Sequence[Job], earlier: Earlier | None = None
+) -> None:
     """Fit each gate to the rows of its job, all networks of all gates side by side.
 
-    The gates differ only in shrinkage and seed.
+    The gates differ only in shrinkage and seed. They may start from an earlier gate.
     """
     check_table(data.X)
     for gate in gates:
@@ -560,7 +581,11 @@ def fit_gates(gates: Sequence[MLPGate], data: Labelled, jobs: Sequence[Job]) -> 
             key, seed = id(job.global_weights), integer_seed(gate.random_state)
             if key not in anchors:
                 anchors[key] = anchor_and_scale(data, job.rows, job.global_weights)
-            by_seed.setdefault(seed, []).extend(begin(gate, chunks, *anchors[key], seed))
+            trainings = begin(gate, chunks, *anchors[key], seed)
+            if earlier is not None:
+                for training in trainings:
+                    resume(training, earlier, RESUMED)
+            by_seed.setdefault(seed, []).extend(trainings)
     for seed, trainings in by_seed.items():
         advance(trainings, 1.0, seed=(seed,), n_jobs=gates[0].n_jobs)
         for training in trainings:
@@ -605,6 +630,65 @@ def begin(
         start = Progress.at(gate._start(network, rng, anchor[layout.candidates]), decay)
         trainings.append(Training(gate, i, network, chunks, batch, start, rates))
     return trainings
+
+
+def resume(training: Training, earlier: Earlier, done: float) -> None:
+    """Start a training from an earlier gate, as if a share of its steps had been taken.
+
+    If the networks are not of the same kind, the training starts as any other.
+    """
+    theta = _carried_over(training, earlier)
+    if theta is not None and np.isfinite(theta).all():
+        training.progress = Progress.at(theta, training.gate._decay(training.network))
+        training.done = round(done * len(training.rates))
+        training.before = -training.done  # `n_steps_` counts the steps that are taken
+
+
+def _carried_over(training: Training, earlier: Earlier) -> Float32 | None:
+    """Parameters of an earlier gate for the candidates of a training; None if they do not fit.
+
+    A candidate that is new gets constant logits. A hidden layer may have become wider.
+    """
+    old, gate, after = earlier.gate, training.gate, training.network
+    if not isinstance(old, MLPGate) or not len(old.parameters_):
+        return None
+    before = old._network(old.n_features_in_, len(old.global_weights_))
+    if before.leak != after.leak or not _extends(after.sizes[:-1], before.sizes[:-1]):
+        return None
+    theta = training.progress.theta[: after.n_parameters].copy()
+    layers = after.layers(theta)
+    old_layers = before.layers(old.parameters_[training.restart % len(old.parameters_)])
+    for (weights, biases), (kept, kept_biases) in zip(layers[:-1], old_layers[:-1], strict=True):
+        weights[: kept.shape[0], : kept.shape[1]], biases[: len(kept_biases)] = kept, kept_biases
+    order = training.chunks.layout.candidates
+    position, (weights, biases), (kept, kept_biases) = (
+        earlier.candidates[order], layers[-1], old_layers[-1],
+    )  # fmt: skip
+    known = position >= 0
+    weights[...], biases[...] = 0.0, np.log(np.maximum(gate.global_weights_[order], LEAST_START))
+    weights[known, : kept.shape[1]], biases[known] = (
+        kept[position[known]],
+        kept_biases[position[known]],
+    )
+    _standardize_again(*layers[0], old, gate)
+    return theta
+
+
+def _extends(sizes: Sequence[int], before: Sequence[int]) -> bool:
+    """Whether layers take the same inputs as before, and no hidden one has become smaller.
+
+    >>> _extends((5, 4), (5, 3)), _extends((5, 4), (6, 4)), _extends((5,), (5, 4))
+    (True, False, False)
+    """
+    alike = len(sizes) == len(before) and sizes[0] == before[0]
+    return alike and all(size >= least for size, least in zip(sizes, before, strict=True))
+
+
+def _standardize_again(weights: Float32, biases: Float32, old: MLPGate, gate: MLPGate) -> None:
+    """Change a first layer in place, from inputs that `old` standardises to those of `gate`."""
+    with np.errstate(all="ignore"):
+        biases += weights @ ((gate.mean_ - old.mean_) / old.scale_).astype(np.float32)
+        weights *= (gate.scale_ / old.scale_).astype(np.float32)
 
 
 def theorem_architecture(

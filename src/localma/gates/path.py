@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from localma._types import Array, Float32, Float64, Rows
+from localma._types import Array, Float64, Rows
 from localma.equations import global_average, local_average, row_losses
 from localma.folds import Fold
-from localma.gates.base import Gate, Job
+from localma.gates.base import Earlier, Gate, Job
 from localma.gates.constant import anchor_and_scale, find_global_weights
 from localma.gates.fused.chunks import Chunks
 from localma.gates.fused.engine import in_threads
 from localma.gates.fused.trainer import Training, advance
 from localma.gates.labelled import Labelled
-from localma.gates.mlp import MLPGate, begin, chunks_for
+from localma.gates.mlp import MLPGate, begin, chunks_for, resume
 from localma.gates.points import Fitted, FoldRows, HeldOut, Members, Point
 from localma.gates.tree import TreeGate
 from localma.tables.frames import take_rows
@@ -31,11 +31,11 @@ from localma.trees.boosting import kernel
 HALVED = 0.25
 """Share of the steps after which half of the points are dropped."""
 
-WARM = 0.5
-"""Share of the steps that a gate does not take if it starts from one of almost the same task."""
-
 JOINED = 0.5
-"""Share of the steps after which gates that start anew are joined by those of the path."""
+"""Share of the steps after which gates that start anew are joined by those that continue."""
+
+Starts = Mapping[int, Sequence[Earlier]]
+"""For some points of the path, the gates from which its restarts begin."""
 
 
 def constant_members(
@@ -75,8 +75,14 @@ class SeparatePath:
         ]
         return HeldOut.of(self.data, folds, members, np.concatenate(mixtures, axis=1), random)
 
-    def refit(self, seeds: Sequence[int], chosen: Sequence[int], weights: Array) -> Members:
-        """Train some points on all rows, one gate per seed."""
+    def refit(
+        self,
+        seeds: Sequence[int],
+        chosen: Sequence[int],
+        weights: Array,
+        starts: Starts | None = None,
+    ) -> Members:
+        """Train some points on all rows, one gate per seed; `starts` is not used."""
         return self._train([None], [weights], seeds, chosen)[0]
 
     def _train(
@@ -164,15 +170,13 @@ class HalvingPath:
         seeds: Sequence[int],
         chosen: Sequence[int],
         weights: Array,
-        warm: Mapping[int, Sequence[Float32]] | None = None,
+        starts: Starts | None = None,
     ) -> Members:
         """Train some points on all rows, one gate per seed.
 
-        If one fold judged, the first gate continues from the path. It joins the others, which
-        start anew, for the second half of the steps.
-
-        warm : for each point the parameters (R, n_parameters) from which its gates start, one array
-        per seed; such a gate takes fewer steps.
+        If one fold judged, the first gate continues from the path. Others may continue from an
+        earlier gate. They join those that start anew for the second half of the steps. If others
+        do, a point without an earlier gate has one gate only.
         """
         # The best candidate is computed from all rows only if it has weight.
         rows = None
@@ -186,25 +190,39 @@ class HalvingPath:
         for k, tree in self._trees_of(None, weights, seeds[0], chosen).items():
             members[k] = Fitted(None, [tree])
         for k in [k for k in chosen if isinstance(self.points[k].gate, MLPGate)]:
-            gates = [self._gate(k, seed) for seed in seeds]
-            starts = [
-                begin(gate, chunks[self.points[k].name], *scaled, seed)
-                for gate, seed in zip(gates, seeds, strict=True)
-            ]
-            for trainings, parameters in zip(starts, (warm or {}).get(k, []), strict=False):
-                for training, start in zip(trainings, parameters, strict=True):
-                    training.start_at(start, round(WARM * len(training.rates)))
-            if self._continues:
-                for training, trained in zip(starts[0], self.trainings[0, k], strict=True):
-                    training.continue_from(trained, round(JOINED * len(training.rates)))
-                continued += starts.pop(0)
-            fresh += [training for start in starts for training in start]
-            members[k] = Fitted(None, gates)
+            trainings = self._restarts(k, chunks[self.points[k].name], scaled, seeds, starts or {})
+            for training in trainings:
+                (continued if training.done else fresh).append(training)
+            gates = dict.fromkeys(training.gate for training in trainings)
+            members[k] = Fitted(None, list(gates))
         advance(fresh, JOINED, seed=(self.seed, 3), n_jobs=self.n_jobs)
         advance([*continued, *fresh], 1.0, seed=(self.seed, 4), n_jobs=self.n_jobs)
         for training in (*continued, *fresh):
             training.store()
         return members
+
+    def _restarts(
+        self,
+        k: int,
+        chunks: Chunks,
+        scaled: tuple[Float64, float],
+        seeds: Sequence[int],
+        starts: Starts,
+    ) -> list[Training]:
+        """Start the final trainings of a point: anew, from the path or from earlier gates."""
+        before = starts.get(k, ())
+        if starts and not before:  # this kind of gate had no weight before
+            seeds = seeds[:1]
+        restarts = [begin(self._gate(k, seed), chunks, *scaled, seed) for seed in seeds]
+        others = restarts
+        if self._continues:
+            for training, trained in zip(restarts[0], self.trainings[0, k], strict=True):
+                training.continue_from(trained, round(JOINED * len(training.rates)))
+            others = restarts[1:]
+        for trainings, earlier in zip(others, before, strict=False):
+            for training in trainings:
+                resume(training, earlier, JOINED)
+        return [training for trainings in restarts for training in trainings]
 
     @property
     def _continues(self) -> bool:

@@ -20,6 +20,7 @@ from localma.gates.deep.image import ImageGate
 from localma.gates.deep.text import TextGate
 from localma.gates.deep.torch_ import TorchGate
 from localma.gates.mlp import MLPGate
+from localma.gates.reduced import ReducedGate
 from localma.gates.tree import TreeGate
 from localma.imports import import_name, import_object
 from localma.storage.array_file import shown
@@ -32,6 +33,7 @@ GATE_CLASSES: dict[str, type[Gate]] = {
         GlobalGate,
         ImageGate,
         MLPGate,
+        ReducedGate,
         ShrunkGate,
         TextGate,
         TorchGate,
@@ -106,6 +108,8 @@ class Restoring:
     def make(self, recipe: Json) -> Gate:
         """Make a gate, not yet fitted, from its class and parameters."""
         kind, is_ours, parameters = _checked(recipe)
+        if isinstance(self.gate, Gate) and type(self.gate).__name__ == kind.rpartition(":")[2]:
+            return clone(self.gate)  # the base of a reduced gate
         if is_ours and kind not in GATE_CLASSES:
             raise FileFormatError(f"Unknown gate {shown(kind)}; known: {sorted(GATE_CLASSES)}.")
         gate_class = GATE_CLASSES[kind] if is_ours else self._imported(kind)
@@ -202,7 +206,7 @@ class Restoring:
 def restore_gate(recipe: Json, arrays: dict[str, AnyArray], how: Restoring) -> Gate:
     """Make a gate from its recipe, or take the one that the caller passed, and its arrays."""
     kind, *_ = _checked(recipe)
-    if not isinstance(how.gate, Gate):
+    if not isinstance(how.gate, Gate) or kind == ReducedGate.__name__:
         gate = how.make(recipe)
     elif type(how.gate).__name__ == kind.rpartition(":")[2]:
         gate = clone(how.gate)

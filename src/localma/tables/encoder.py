@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence, Sized
 from contextlib import suppress
+from copy import copy
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -651,6 +652,24 @@ class GateFeatures:
                 f"{n_rows(features)} rows for {n_rows(X)}."
             )
         return features
+
+    def hiding(self, hidden: Collection[ColumnKey]) -> Self:
+        """Return the same inputs, with other columns hidden.
+
+        Parameters
+        ----------
+        hidden : collection of str or int
+            Columns with predictions of candidates, which the gate does not see. Those that were
+            hidden before stay so.
+
+        Returns
+        -------
+        GateFeatures
+            A copy.
+        """
+        changed = copy(self)
+        changed.hidden = tuple(dict.fromkeys([*self.hidden, *hidden]))
+        return changed
 
     def named_inputs(self, inputs: Array, X: Sized) -> tuple[list[str], Array]:
         """Return the inputs of the gate under the names of columns.
