@@ -578,7 +578,7 @@ class _LocalMA(BaseEstimator):
         >>> from localma import LocalMARegressor
         >>> X = np.linspace(1, 2, 50)[:, None]
         >>> candidates = {"low": lambda X: 0.75 * X[:, 0], "high": lambda X: 1.25 * X[:, 0]}
-        >>> model = LocalMARegressor(candidates, random_state=0).fit(X, X[:, 0])
+        >>> model = LocalMARegressor(candidates, gate="equal").fit(X, X[:, 0])
         >>> model.drop("low").predict([[1.0]]).tolist()
         [1.25]
         """
@@ -628,11 +628,11 @@ class _LocalMA(BaseEstimator):
         --------
         >>> import numpy as np
         >>> from localma import LocalMARegressor
-        >>> X = np.linspace(-2, 2, 200)[:, None]
-        >>> y = np.abs(X[:, 0])
-        >>> model = LocalMARegressor({"left": lambda X: -X[:, 0]}, random_state=0).fit(X, y)
-        >>> model.add("right", lambda X: X[:, 0], X, y).candidate_names_
-        ('left', 'right')
+        >>> X = np.linspace(1, 2, 50)[:, None]
+        >>> model = LocalMARegressor({"low": lambda X: 0.9 * X[:, 0]}, gate="equal")
+        >>> model = model.fit(X, X[:, 0]).add("high", lambda X: 1.1 * X[:, 0], X, X[:, 0])
+        >>> model.candidate_names_, model.predict([[1.0]]).tolist()
+        (('low', 'high'), [1.0])
         """
         from localma.production.changes import add
 

@@ -58,7 +58,7 @@ class MonitorTest(Record):
     --------
     >>> test = MonitorTest("loss", "north", 35.2, 51, 900, 0.21, 0.45)
     >>> test.title, test.change
-    ("loss of 'north'", "the loss of 'north' has risen from 0.210 to 0.450 since period 51")
+    ("loss of 'north'", "the loss of 'north' has risen from 0.21 to 0.45 since period 51")
     """
 
     kind: str
@@ -220,8 +220,8 @@ class MonitorReport(Record):
     ...     "nothing", [], "Do nothing: no change.", False, 0.25, 100, 0, 0, 0, [test], [], [], {}
     ... )
     >>> print(report)
-    test                    evidence  at_fit    now  since  rows
-    rows unlike the sample     0.250   0.100  0.020      0   100
+    test                    evidence  at_fit   now  since  rows
+    rows unlike the sample      0.25     0.1  0.02      0   100
     Do nothing: no change.
     """
 

@@ -41,7 +41,7 @@ def render_monitor(report: MonitorReport | Mapping[str, Json], *, title: str | N
     >>> from localma import LocalMARegressor
     >>> from localma.production import Monitor
     >>> X = np.linspace(0, 1, 50)[:, None]
-    >>> model = LocalMARegressor({"a<b": lambda X: X[:, 0]}, gate="equal").fit(X, X[:, 0])
+    >>> model = LocalMARegressor({"a<b": lambda X: X[:, 0]}, gate="equal").fit(X, X[:, 0] ** 2)
     >>> monitor = Monitor(model)
     >>> monitor.observe(X)
     >>> page = render_monitor(monitor.report(), title="One model")
