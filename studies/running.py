@@ -71,13 +71,14 @@ def _missing_methods(cell: Cell, request: Request, metrics: Mapping[str, float])
 
 def without(study: Study, request: Request, there: Replicates) -> Replicates:
     """Stored replicates without the figures of the methods and cells of a request."""
-    methods = {cell.identity: request.methods or cell.methods for cell in study.cells}
-    picked = {cell.identity for cell in study.cells if request.picks(cell)}
+    removed: dict[str, set[str]] = {}
+    for cell in filter(request.picks, study.cells):  # several cells may have the same keys
+        removed.setdefault(cell.identity, set()).update(request.methods or cell.methods)
     return {
         (cell, number): {
             name: value
             for name, value in metrics.items()
-            if cell not in picked or name.partition(":")[0] not in methods[cell]
+            if name.partition(":")[0] not in removed.get(cell, ())
         }
         for (cell, number), metrics in there.items()
     }
