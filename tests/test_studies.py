@@ -23,7 +23,7 @@ from studies.__main__ import check_request, main, parse_cells
 from studies.findings import Finding, NotRunError, Results, decreasing, log_log_slope
 from studies.harness import Cell, Study, Table, grid, load_study, study_names
 from studies.published import Figure, find, load_published, parse
-from studies.running import RESULTS, Request, missing, run
+from studies.running import RESULTS, Request, missing, run, without
 from studies.safety_data import data_folder
 from studies.scenarios import candidates, draw, s1_coefficients, true_weights
 from studies.storage import Store, merge_line, pack, read_compact
@@ -153,6 +153,14 @@ def test_again_replaces_the_figures_of_one_method_only(toy, tmp_path):
         for name, value in metrics.items():
             source = honest if name.startswith(f"{method}:") else stale
             assert value == source[key][name]
+
+
+def test_again_replaces_the_figures_of_all_cells_with_the_same_keys():
+    cells = (*grid(("a",), 3, n=(100,)), *grid(("b",), 1, n=(100,)), *grid(("a",), 3, n=(300,)))
+    study = Study("toy", "A toy", cells, run)
+    there = {(cell.identity, 0): {"a:mse": 1.0, "b:mse": 2.0} for cell in cells}
+    left = without(study, Request(again=True, where={"n": ("100",)}), there)
+    assert list(left.values()) == [{}, {"a:mse": 1.0, "b:mse": 2.0}]
 
 
 def test_z_counts_both_means_and_rounding():
