@@ -206,6 +206,33 @@ def answer(model: Model, X: Table, predictions: Predictions | None, options: Opt
     began = monotonic()
     missing = options.missing or model.missing
     X = model._check_inputs(X, allow_missing=missing != "error")
+    return answer_checked(model, X, predictions, options, began)
+
+
+def answer_checked(
+    model: Model, X: Table, predictions: Predictions | None, options: Options, began: float
+) -> Answer:
+    """Answer for rows that are already known to suit the model; see `answer`.
+
+    Parameters
+    ----------
+    model : LocalMARegressor or LocalMAClassifier
+        A fitted model.
+    X : array or frame of shape (n, p)
+        The inputs, as `_check_inputs` of the model returns them.
+    predictions : array, dict or frame, or None
+        Predictions of the candidates, if they need not run.
+    options : Options
+        The options.
+    began : float
+        The time of the clock `monotonic` at which the answer began.
+
+    Returns
+    -------
+    Answer
+        The answer.
+    """
+    missing = options.missing or model.missing
     inputs = model._gate_inputs(X)
     if missing != "error":
         check_finite(inputs)
