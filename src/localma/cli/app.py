@@ -37,6 +37,7 @@ COMMANDS = {
     "weights": "explain",
     "explain": "explain",
     "report": "report",
+    "serve": "serve",
     "inspect": "maintain",
     "cache": "maintain",
     "warm-up": "maintain",

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 JSON, BINARY = "application/json", "application/octet-stream"
 HEADER_LENGTH = "Inference-Header-Content-Length"
+ANSWERED = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/(infer|explain)")
+"""Paths of requests for answers: the model, its version and what is asked for."""
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 EXTENSIONS = ["binary_tensor_data"]
 OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")
@@ -168,11 +170,13 @@ def _add_answers(app: FastAPI, service: Service) -> None:
 
     async def infer(request: Request) -> Response:
         """Predictions for the rows of a request."""
-        return await _answered(service, request, service.infer)
+        path = request.path_params
+        return await _answered(service, request, path["name"], path.get("version"), "infer")
 
     async def explain(request: Request) -> Response:
         """The weights and predictions of the candidates behind each prediction."""
-        return await _answered(service, request, service.explain)
+        path = request.path_params
+        return await _answered(service, request, path["name"], path.get("version"), "explain")
 
     for endpoint in (infer, explain):
         for version in ("", "/versions/{version}"):
@@ -181,25 +185,23 @@ def _add_answers(app: FastAPI, service: Service) -> None:
 
 
 async def _answered(
-    service: Service,
-    request: Request,
-    compute: Callable[[InferRequest, float], Awaitable[Reply]],
+    service: Service, request: Request, name: str, version: str | None, endpoint: str
 ) -> Response:
     """Read a request, compute, and write the response."""
-    scope = request.scope
-    path, began = request.path_params, scope["state"]["began"]
-    _check_model(service, path["name"], path.get("version"))
+    state = request.scope["state"]
+    _check_model(service, name, version)
     service.check_room()
     service.inside += 1
     try:
         body = await _read_body(request, service.settings.max_body, service.settings.timeout)
         parsed = parse_request(body, _header_length(request.headers))
-        reply = await compute(parsed, began)
+        compute = service.infer if endpoint == "infer" else service.explain
+        reply = await compute(parsed, state["began"])
     finally:
         service.inside -= 1
-    scope["state"]["fields"] = {"rows": reply.rows}
+    state["fields"] = {"rows": reply.rows}
     if reply.failures:
-        scope["state"]["fields"]["failures"] = list(reply.failures)
+        state["fields"]["failures"] = list(reply.failures)
     if reply.header_length is None:
         return Response(reply.body, media_type=JSON)
     return Response(
@@ -303,7 +305,7 @@ class Door:
         request_id = _request_id(headers.get(b"x-request-id", b""))
         state = scope.setdefault("state", {})
         state["began"] = began
-        status = 500
+        status, endpoint = 500, ""
 
         async def answering(message: Message) -> None:
             nonlocal status
@@ -322,13 +324,19 @@ class Door:
                     JSON,
                 )
                 await response(scope, receive, answering)
+            elif answered := scope["method"] == "POST" and ANSWERED.fullmatch(scope["path"]):
+                # The router of FastAPI would take as long as a small answer.
+                response = await _answered(self.service, Request(scope, receive), *answered.groups())
+                endpoint = answered[3]
+                await response(scope, receive, answering)
             else:
                 await self.app(scope, receive, answering)
         except Exception as raised:
             error = raised
             await error_response(error)(scope, receive, answering)
         finally:
-            self._note(scope, request_id, status, monotonic() - began, error)
+            endpoint = endpoint or getattr(scope.get("route"), "name", "other")
+            self._note(scope, request_id, endpoint, status, monotonic() - began, error)
 
     def _is_refused(self, scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
         if not self.token or scope["path"] in OPEN_PATHS:
@@ -337,10 +345,14 @@ class Door:
         return not hmac.compare_digest(headers.get(b"authorization", b""), expected)
 
     def _note(
-        self, scope: Scope, request_id: str, status: int, seconds: float, error: Exception | None
+        self,
+        scope: Scope,
+        request_id: str,
+        endpoint: str,
+        status: int,
+        seconds: float,
+        error: Exception | None,
     ) -> None:
-        route = scope.get("route")
-        endpoint = getattr(route, "name", None) or "other"
         self.service.metrics.count_request(endpoint, status, seconds)
         fields: dict[str, Json] = {
             "request_id": request_id,

@@ -119,12 +119,15 @@ class Loaded:
         The beginning of the checksum of its file.
     is_quick : bool
         Whether its answers for few rows are computed in the thread of the event loop.
+    stamp : tuple of int, or None
+        Time, size and number of its file when it was read.
     """
 
     model: Model
     schema: Schema
     version: str
     is_quick: bool
+    stamp: Stamp | None = None
 
     def answer(self, X: Table, options: Options) -> Answer:
         """Answer for a table that the schema has made."""
@@ -150,13 +153,15 @@ class Loaded:
         }
 
 
-def load_and_probe(settings: Settings) -> Loaded:
+def load_and_probe(settings: Settings, folder: Path | None = None) -> Loaded:
     """Load the model file, and let the model answer for made-up rows.
 
     Parameters
     ----------
     settings : Settings
         The settings of the service.
+    folder : path, optional
+        Folder of the files of the candidates. By default that of the model file.
 
     Returns
     -------
@@ -164,8 +169,9 @@ def load_and_probe(settings: Settings) -> Loaded:
         The model.
     """
     path = Path(settings.path)
+    stamp = _stamp(path)
     version = sha256(path.read_bytes()).hexdigest()[:VERSION]
-    model = _opened(path, settings.trust)
+    model = _opened(path, settings.trust, folder or path.parent)
     model._pool()
     if sha256(path.read_bytes()).hexdigest()[:VERSION] != version:
         raise FileFormatError("The file changed while it was read.")
@@ -173,13 +179,13 @@ def load_and_probe(settings: Settings) -> Loaded:
     seconds = _probe(model, settings.timeout)
     pool = model._pool()
     is_quick = seconds < QUICK_SECONDS and all(map(_computes, pool.candidates))
-    return Loaded(model, schema, version, is_quick)
+    return Loaded(model, schema, version, is_quick, stamp)
 
 
-def _opened(path: Path, trust: bool) -> Model:
+def _opened(path: Path, trust: bool, folder: Path) -> Model:
     try:
-        with modules_beside(path.parent) if trust else nullcontext():
-            return load(path, trust=trust)
+        with modules_beside(folder) if trust else nullcontext():
+            return load(path, trust=trust, folder=folder)
     except UntrustedFileError as error:
         raise InvalidInputError(
             f"{path} names candidates that run code, or open files or addresses. {error.plain} "
@@ -222,6 +228,8 @@ class Watch:
     ----------
     settings : Settings
         The settings of the service.
+    loaded : Loaded
+        The model that answers now.
     replace : function of Loaded
         Called with a new model that passed its probe.
     refused : function
@@ -231,12 +239,13 @@ class Watch:
     def __init__(
         self,
         settings: Settings,
+        loaded: Loaded,
         replace: Callable[[Loaded], None],
         refused: Callable[[], None],
     ) -> None:
         self.settings, self.replace, self.refused = settings, replace, refused
         self.path = Path(settings.path)
-        self.stamp = self._stamp()
+        self.stamp = loaded.stamp
         self.stopped = Event()
 
     def run(self) -> None:
@@ -246,7 +255,7 @@ class Watch:
 
     def look(self) -> None:
         """Load the file if it has changed since the last look."""
-        stamp = self._stamp()
+        stamp = _stamp(self.path)
         if stamp in (None, self.stamp):
             return
         self.stamp = stamp
@@ -266,9 +275,11 @@ class Watch:
         self.replace(loaded)
         event("reloaded", version=loaded.version, seconds=round(monotonic() - began, 3))
 
-    def _stamp(self) -> Stamp | None:
-        try:
-            state = self.path.stat()
-        except OSError:
-            return None
-        return state.st_mtime_ns, state.st_size, state.st_ino
+
+def _stamp(path: Path) -> Stamp | None:
+    """What changes when a file is written; None without a file."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_size, state.st_ino

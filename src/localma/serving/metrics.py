@@ -6,8 +6,6 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
 from localma._optional import optional
 from localma.candidates.outputs import Table
 from localma.production import Answer
@@ -83,6 +81,7 @@ class Metrics:
         self.reloads = counter("reloads", "Attempts to load the model file.", "result")
         self.loaded = gauge("model_loaded_timestamp_seconds", "When the model was loaded.")
         self.observed = gauge("monitor", "State of the monitor.", "name")
+        self._candidates: tuple[list[str], list[tuple[Counter, Counter, Histogram]]] = [], []
 
     def count_request(self, endpoint: str, status: int, seconds: float) -> None:
         """Count a request that has ended."""
@@ -92,15 +91,27 @@ class Metrics:
     def count_answer(self, answer: Answer) -> None:
         """Count the rows, candidates and failures of an answer."""
         self.rows.inc(len(answer.weights))
-        self.support.inc(float(np.nansum(answer.support)))
+        self.support.inc(float(answer.support.sum()))
         weights, asked = answer.weights.sum(axis=0).tolist(), answer.asked.sum(axis=0).tolist()
-        for m, name in enumerate(answer.candidates):
-            self.weights.labels(name).inc(max(weights[m], 0.0))
+        seconds = answer.candidate_seconds.tolist()
+        for m, (weight, rows, latency) in enumerate(self._of_candidates(answer.candidates)):
+            weight.inc(weights[m])
             if asked[m]:
-                self.asked.labels(name).inc(asked[m])
-                self.latency.labels(name).observe(float(answer.candidate_seconds[m]))
+                rows.inc(asked[m])
+                latency.observe(seconds[m])
         for failure in answer.failures:
             self.failed.labels(failure.candidate, failure.reason).inc(len(failure.rows))
+
+    def _of_candidates(self, names: list[str]) -> list[tuple[Counter, Counter, Histogram]]:
+        """The metrics of each candidate, which take longer to look up than to change."""
+        known, metrics = self._candidates
+        if known != names:
+            metrics = [
+                (self.weights.labels(name), self.asked.labels(name), self.latency.labels(name))
+                for name in names
+            ]
+            self._candidates = names, metrics
+        return metrics
 
     def count_load(self, is_loaded: bool) -> None:
         """Count an attempt to load the model file."""
