@@ -7,7 +7,7 @@ import hmac
 import logging
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -26,13 +26,12 @@ from localma.serving.limits import RETRY_AFTER
 from localma.serving.loaded import Watch
 from localma.serving.logs import event
 from localma.serving.protocol import (
-    InferRequest,
     RequestError,
     as_json,
     error_document,
     parse_request,
 )
-from localma.serving.service import Reply, Service
+from localma.serving.service import Service
 from localma.serving.settings import TOKEN
 
 if TYPE_CHECKING:
@@ -116,7 +115,9 @@ def _add_health(app: FastAPI, service: Service) -> None:
         """Whether the service takes requests."""
         return _readiness(service)
 
-    @app.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
+    @app.get(
+        "/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+    )
     async def metrics() -> Response:
         """Metrics in the format of Prometheus."""
         service.metrics.note_states(service.loaded.model, service.turns.under_way, service.observer)
@@ -166,8 +167,6 @@ def _check_model(service: Service, name: str, version: str | None) -> None:
 
 
 def _add_answers(app: FastAPI, service: Service) -> None:
-    documented = {"openapi_extra": INFER_REQUEST, "responses": ANSWERS}
-
     async def infer(request: Request) -> Response:
         """Predictions for the rows of a request."""
         path = request.path_params
@@ -181,7 +180,9 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     for endpoint in (infer, explain):
         for version in ("", "/versions/{version}"):
             path = f"/v2/models/{{name}}{version}/{endpoint.__name__}"
-            app.add_api_route(path, endpoint, methods=["POST"], **documented)
+            app.add_api_route(
+                path, endpoint, methods=["POST"], openapi_extra=INFER_REQUEST, responses=ANSWERS
+            )
 
 
 async def _answered(
@@ -213,19 +214,24 @@ async def _read_body(request: Request, most: int, seconds: float) -> bytes:
     """Read the body within a limit of bytes and of time."""
     if "content-encoding" in request.headers:
         raise RequestError("A compressed body is not supported. Send it as it is.", status=415)
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared) > most:
+        raise _too_large(most)
     chunks, size = [], 0
     try:
         async with asyncio.timeout(seconds):
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > most:
-                    raise RequestError(
-                        f"A request may have {most} bytes. Send fewer rows.", status=413
-                    )
+                    raise _too_large(most)
                 chunks.append(chunk)
     except TimeoutError:
         raise RequestError(f"The body did not arrive within {seconds:g} s.", status=408) from None
     return b"".join(chunks)
+
+
+def _too_large(most: int) -> RequestError:
+    return RequestError(f"A request may have {most} bytes. Send fewer rows.", status=413)
 
 
 def _header_length(headers: Mapping[str, str]) -> int | None:
@@ -326,8 +332,9 @@ class Door:
                 await response(scope, receive, answering)
             elif answered := scope["method"] == "POST" and ANSWERED.fullmatch(scope["path"]):
                 # The router of FastAPI would take as long as a small answer.
-                response = await _answered(self.service, Request(scope, receive), *answered.groups())
-                endpoint = answered[3]
+                name, version, endpoint = answered.groups()
+                request = Request(scope, receive)
+                response = await _answered(self.service, request, name, version, endpoint)
                 await response(scope, receive, answering)
             else:
                 await self.app(scope, receive, answering)

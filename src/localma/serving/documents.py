@@ -78,7 +78,7 @@ SCHEMAS: dict[str, Document] = {
 
 def _content(schema: str, *kinds: str) -> Document:
     reference = {"schema": {"$ref": f"#/components/schemas/{schema}"}}
-    return {kind: reference for kind in kinds or ("application/json",)}
+    return dict.fromkeys(kinds or ("application/json",), reference)
 
 
 REASONS = {

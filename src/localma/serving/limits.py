@@ -120,10 +120,14 @@ class Crew:
             start_daemon(self._serve)
 
         def task() -> None:
+            if future.done():  # the request was given up
+                return
+            outcome: Result | None = None
+            error: BaseException | None = None
             try:
-                outcome, error = work(), None
+                outcome = work()
             except BaseException as raised:
-                outcome, error = None, raised
+                error = raised
             try:
                 loop.call_soon_threadsafe(_finish, future, outcome, error)
             except RuntimeError:  # the loop has ended, and nobody waits
@@ -137,11 +141,13 @@ class Crew:
             self.tasks.get()()
 
 
-def _finish(future: asyncio.Future[Result], outcome: Result, error: BaseException | None) -> None:
+def _finish(
+    future: asyncio.Future[Result], outcome: Result | None, error: BaseException | None
+) -> None:
     if future.done():  # the request was given up
         return
     if error is None:
-        future.set_result(outcome)
+        future.set_result(outcome)  # type: ignore[arg-type]
     elif isinstance(error, Exception) and not isinstance(error, StopIteration):
         future.set_exception(error)
     else:

@@ -25,7 +25,7 @@ from localma.errors import FileFormatError, InvalidInputError, LocalMAError, Unt
 from localma.imports import modules_beside
 from localma.model_file import load
 from localma.production import Answer
-from localma.production.answer import answer, answer_checked
+from localma.production.answer import answer_checked
 from localma.production.options import Options
 from localma.serving.logs import event
 from localma.serving.protocol import Parameters, RequestError
@@ -131,11 +131,22 @@ class Loaded:
 
     def answer(self, X: Table, options: Options) -> Answer:
         """Answer for a table that the schema has made."""
-        model = self.model
-        plain = isinstance(X, np.ndarray) and model.gate_features is None
-        if plain and np.isfinite(X).all():  # type: ignore[call-overload]
-            return answer_checked(model, X, None, options, monotonic())
-        return answer(model, X, None, options)
+        began, model = monotonic(), self.model
+        is_array = isinstance(X, np.ndarray) and model.gate_features is None
+        if not is_array or not np.isfinite(X).all():  # type: ignore[arg-type]
+            X = self._checked(X, options)
+        return answer_checked(model, X, None, options, began)
+
+    def _checked(self, X: Table, options: Options) -> Table:
+        """Check rows as the estimator does."""
+        missing = options.missing or self.model.missing
+        try:
+            checked: Table = self.model._check_inputs(X, allow_missing=missing != "error")
+        except LocalMAError:
+            raise
+        except ValueError as error:  # of scikit-learn, which describes the rows
+            raise RequestError(str(error).splitlines()[0]) from error
+        return checked
 
     def metadata(self, name: str) -> dict[str, Json]:
         """The description of the protocol, with the names of candidates and classes."""
@@ -197,6 +208,12 @@ def _computes(candidate: Candidate) -> bool:
     return isinstance(candidate.uncached(), QUICK_KINDS)
 
 
+def _waits(candidate: Candidate) -> bool:
+    """Whether it needs a server, which may be away now and back later."""
+    plain = candidate.uncached()
+    return plain.runs_beside and not plain.runs_here
+
+
 def _probe(model: Model, timeout: float) -> float:
     """Answer for made-up rows; return the time of one row, infinite without such rows."""
     if model.probes_ is None or not model.probes_.can_be_made:
@@ -206,8 +223,8 @@ def _probe(model: Model, timeout: float) -> float:
     result = model.answer(rows, missing="nan", deadline=timeout, breaker=None)
     answered = result.weights.sum(axis=1) > 0.0
     wrong = ~np.isfinite(result.averages[answered]).all()
-    runs_here = any(c.uncached().runs_here for c in model._pool().candidates)
-    if wrong or (runs_here and not answered.any()):
+    may_be_away = all(map(_waits, model._pool().candidates))
+    if wrong or not (answered.any() or may_be_away):
         reasons = "; ".join(map(str, result.failures[:3])) or "it is not finite"
         raise InvalidInputError(f"The model has no prediction for its made-up inputs: {reasons}.")
     if not all(_computes(candidate) for candidate in model._pool().candidates):

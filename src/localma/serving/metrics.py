@@ -43,8 +43,8 @@ class Metrics:
     --------
     >>> metrics = Metrics()
     >>> metrics.count_request("infer", 200, 0.002)
-    >>> "localma_requests_total{endpoint=\\"infer\\",status=\\"200\\"} 1.0" in metrics.text().decode()
-    True
+    >>> [line for line in metrics.text().decode().splitlines() if "requests_total{" in line]
+    ['localma_requests_total{endpoint="infer",status="200"} 1.0']
     """
 
     def __init__(self) -> None:

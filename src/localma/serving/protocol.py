@@ -185,7 +185,8 @@ def _object(value: Json, owner: str, fields: frozenset[str]) -> dict[str, Json]:
     unknown = sorted(set(value) - fields)
     if unknown:
         raise RequestError(
-            f"{owner} has an unknown field {_shown(unknown[0])}; known: {', '.join(sorted(fields))}."
+            f"{owner} has an unknown field {_shown(unknown[0])}; known: "
+            f"{', '.join(sorted(fields))}."
         )
     return value
 

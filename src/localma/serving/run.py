@@ -156,7 +156,7 @@ class Supervisor:
     def run(self) -> None:
         """Supervise until a signal."""
         os.environ[FOLDER] = str(self.folder)
-        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        before = {int(n): signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
         received: list[int] = []
 
         def end(number: int, frame: FrameType | None) -> None:

@@ -87,7 +87,7 @@ class Schema:
     Examples
     --------
     >>> X = np.linspace(1, 2, 50)[:, None]
-    >>> model = LocalMARegressor({"low": lambda X: X[:, 0]}, gate="equal").fit(X, X[:, 0])
+    >>> model = LocalMARegressor({"low": lambda X: 0.9 * X[:, 0]}, gate="equal").fit(X, X[:, 0])
     >>> [port.metadata() for port in Schema.of(model).inputs]
     [{'name': 'X', 'datatype': 'FP64', 'shape': [-1, 1]}]
     """
@@ -273,13 +273,11 @@ def _column(tensor: Tensor, kind: str) -> AnyArray:
         )
     flat = values.reshape(-1)
     if kind in ("Date", "Datetime"):
-        return np.array([_moment(text, tensor.name, kind) for text in flat], dtype=object)
-    if is_text:
-        return flat
-    return flat.astype(_NUMPY.get(kind, flat.dtype) if flat.dtype.kind != "f" else flat.dtype)
-
-
-_NUMPY = {"Float64": np.dtype(np.float64), "Float32": np.dtype(np.float32)}
+        moments = [_moment(text, tensor.name, kind) for text in flat.tolist()]
+        return np.array(moments, dtype=np.dtype(object))
+    if kind in ("Float64", "Float32") and flat.dtype.kind != "f":
+        return flat.astype(np.float64)
+    return flat
 
 
 def _kind(kind: str, values: AnyArray) -> str:

@@ -10,6 +10,7 @@ from time import monotonic
 
 from localma import inspection
 from localma._types import Json
+from localma.candidates.outputs import Table
 from localma.production import Answer
 from localma.production.options import Options
 from localma.serving.limits import Admission, BusyError, Crew
@@ -24,7 +25,6 @@ from localma.serving.protocol import (
     encode_response,
 )
 from localma.serving.settings import Settings
-from localma.candidates.outputs import Table
 from localma.tables.frames import n_rows
 
 MOST_EXPLAINED = 100
