@@ -24,7 +24,7 @@ from localma.candidates.stacked import Stacked
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
 from localma.imports import modules_beside
 from localma.model_file import load
-from localma.production import Answer
+from localma.production import Answer, Breaker
 from localma.production.answer import answer_checked
 from localma.production.options import Options
 from localma.serving.logs import event
@@ -61,6 +61,8 @@ class Limits(TypedDict, total=False):
 KNOWN = tuple(get_type_hints(Limits))
 """Parameters of a request that change the answer."""
 MICROSECONDS = 1e6
+BREAKER = Breaker(failures=5, pause=2.0)
+"""A candidate that is back answers again within seconds."""
 
 
 def options_of(parameters: Parameters, seconds: float | None) -> Options:
@@ -97,7 +99,8 @@ def options_of(parameters: Parameters, seconds: float | None) -> Options:
         )
     if microseconds:
         limits.append(microseconds / MICROSECONDS)
-    options = Options(timeout=given.pop("candidate_timeout", None), **given)  # type: ignore[arg-type]
+    patience = given.pop("candidate_timeout", None)
+    options = Options(timeout=patience, breaker=BREAKER, **given)  # type: ignore[arg-type]
     if options.deadline is not None:
         limits.append(options.deadline)
     if not limits:
