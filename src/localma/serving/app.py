@@ -21,7 +21,7 @@ import localma
 from localma._threads import start_daemon
 from localma._types import Json
 from localma.errors import CandidateError, InvalidInputError, NoAnswerError
-from localma.serving.documents import ANSWERS, INFER_REQUEST, SCHEMAS, answers
+from localma.serving.documents import ANSWERS, BODY, HEADER, SCHEMAS, answers, path_parameters
 from localma.serving.limits import RETRY_AFTER
 from localma.serving.loaded import Watch
 from localma.serving.logs import event
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 JSON, BINARY = "application/json", "application/octet-stream"
 HEADER_LENGTH = "Inference-Header-Content-Length"
+VERSION = "/versions/{version}"
 ANSWERED = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/(infer|explain)")
 """Paths of requests for answers: the model, its version and what is asked for."""
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -138,19 +139,29 @@ def _add_models(app: FastAPI, service: Service) -> None:
             {"name": "localma", "version": localma.__version__, "extensions": list(EXTENSIONS)}
         )
 
-    @app.get("/v2/models/{name}", responses=answers(404))
-    @app.get("/v2/models/{name}/versions/{version}", responses=answers(404))
-    async def model(name: str, version: str | None = None) -> Response:
+    async def model(request: Request) -> Response:
         """The inputs and outputs of the model."""
-        _check_model(service, name, version)
+        _check_path(service, request)
         return _document(service.loaded.metadata(service.settings.name))
 
-    @app.get("/v2/models/{name}/ready", responses=answers(404, 503))
-    @app.get("/v2/models/{name}/versions/{version}/ready", responses=answers(404, 503))
-    async def model_ready(name: str, version: str | None = None) -> Response:
+    async def model_ready(request: Request) -> Response:
         """Whether the model answers."""
-        _check_model(service, name, version)
+        _check_path(service, request)
         return _readiness(service)
+
+    for ending, endpoint in {"": model, "/ready": model_ready}.items():
+        for version in ("", VERSION):
+            app.add_api_route(
+                f"/v2/models/{{name}}{version}{ending}",
+                endpoint,
+                responses=answers(404, 503),
+                openapi_extra={"parameters": path_parameters(service.settings.name, bool(version))},
+            )
+
+
+def _check_path(service: Service, request: Request) -> None:
+    path = request.path_params
+    _check_model(service, path["name"], path.get("version"))
 
 
 def _check_model(service: Service, name: str, version: str | None) -> None:
@@ -178,10 +189,14 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         return await _answered(service, request, path["name"], path.get("version"), "explain")
 
     for endpoint in (infer, explain):
-        for version in ("", "/versions/{version}"):
-            path = f"/v2/models/{{name}}{version}/{endpoint.__name__}"
+        for version in ("", VERSION):
+            names = path_parameters(service.settings.name, bool(version))
             app.add_api_route(
-                path, endpoint, methods=["POST"], openapi_extra=INFER_REQUEST, responses=ANSWERS
+                f"/v2/models/{{name}}{version}/{endpoint.__name__}",
+                endpoint,
+                methods=["POST"],
+                responses=ANSWERS,
+                openapi_extra={"requestBody": BODY, "parameters": [*names, HEADER]},
             )
 
 

@@ -108,19 +108,32 @@ def answers(*statuses: int) -> dict[int | str, Document]:
     return described
 
 
-INFER_REQUEST: Document = {
-    "requestBody": {"required": True, "content": _content("InferRequest")},
-    "parameters": [
-        {
-            "name": "Inference-Header-Content-Length",
-            "in": "header",
-            "required": False,
-            "description": "Bytes of the JSON document, if binary tensors follow it.",
-            "schema": {"type": "integer", "minimum": 1},
-        }
-    ],
+BODY: Document = {"required": True, "content": _content("InferRequest")}
+"""The body of a request for answers."""
+HEADER: Document = {
+    "name": "Inference-Header-Content-Length",
+    "in": "header",
+    "required": False,
+    "description": "Bytes of the JSON document, if binary tensors follow it.",
+    "schema": {"type": "integer", "minimum": 1},
 }
-"""What a request for predictions contains."""
+"""The header of a request with binary tensors."""
+
+
+def path_parameters(model: str, has_version: bool) -> list[Document]:
+    """Describe the parts of a path: the name of the model and, if it is named, its version.
+
+    >>> [parameter["name"] for parameter in path_parameters("rent", has_version=True)]
+    ['name', 'version']
+    """
+    schemas: dict[str, Document] = {"name": {"type": "string", "enum": [model]}}
+    if has_version:
+        schemas["version"] = {"type": "string", "pattern": "^[0-9a-f]{12}$"}
+    return [
+        {"name": name, "in": "path", "required": True, "schema": schema}
+        for name, schema in schemas.items()
+    ]
+
 
 ANSWERS: dict[int | str, Document] = {
     **answers(*(status for status in REASONS if status != 401)),
