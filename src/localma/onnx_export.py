@@ -242,7 +242,11 @@ class Graph:
         if not self.embedded:
             return
         newest = max(map(opset_of, [model, *self.embedded]))
+        n_inputs = len(model.graph.input)
+        # Conversion refuses results of models that are not there yet.
+        model.graph.input.extend(value for part in self.embedded for value in part.graph.output)
         model.CopyFrom(at_version(model, newest))
+        del model.graph.input[n_inputs:]
         versions = {entry.domain: entry.version for entry in model.opset_import}
         for part in (at_version(part, newest) for part in self.embedded):
             model.graph.node.extend(part.graph.node)
