@@ -38,6 +38,7 @@ NEEDS = {
     "how-to/images.md": (*TORCH, "PIL"),
     "how-to/large-data.md": (*CLI, "pandas"),
     "how-to/production.md": (*CLI, "pandas", "onnx", "onnxruntime"),
+    "how-to/serve.md": ("pandas",),
     "how-to/shared-errors.md": (),
     "how-to/texts.md": (*TORCH, "transformers"),
     "how-to/urls.md": (*CLI, "pandas"),
