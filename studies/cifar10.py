@@ -76,7 +76,7 @@ from studies.pairs import Comparison, clearly_better, difference, differences
 RHOS = tuple(round(0.1 * k, 1) for k in range(1, 11))
 FEW = (0.1, 0.5, 1.0)
 SIZES = {"full": Size(), "small": Size(2500, 1000, 10)}
-CNN_REPLICATES = {0.1: 3, 0.5: 2, 1.0: 1}
+CNN_REPLICATES = {rho: 3 if rho == RHOS[0] else 2 for rho in RHOS}
 CNN = {"batch_size": 64, "learning_rate": 0.002, "shrinkage": 0.0, "patience": 10}
 CNN_EPOCHS, CNN_IMAGES = 30, 400_000
 """The CNN sees 400,000 augmented images, or each image 30 times if that is more."""

@@ -17,7 +17,9 @@ from localma import LocalMAClassifier, LocalMARegressor, as_candidate, load
 from localma.candidates import Pool
 from localma.errors import CandidateError, InvalidInputError, NoAnswerError
 from localma.production import Answer, Breaker
+from localma.production.answer import run_all
 from localma.production.budget import MOST_ENUMERATED, Allowance
+from localma.production.options import Options
 
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.WorseThanConstantWarning")
 
@@ -422,7 +424,7 @@ def test_own_candidates_without_a_prediction_that_they_take(robust: bool, given:
     lost = model.predict_weights(X)[:, 0] > 0
     assert (weight[lost] == 0).all() == robust
     candidates["left"].broken = lambda X: np.full(len(X), np.nan)
-    missing = np.isnan(model._incomplete_predictions(X)).all(axis=0)
+    missing = np.isnan(run_all(model, X, Options()).with_gaps()).all(axis=0)
     assert missing.tolist() == [name == "left" for name in model.candidate_names_]
     costs = dict.fromkeys(model.candidate_names_, 1.0)
     cheap = model.answer(X, P, budget=1.0, costs=costs)
@@ -547,7 +549,7 @@ def test_wrong_options_are_refused_and_nothing_changes(
 
 
 def test_unknown_options_are_refused(model: Any) -> None:
-    with pytest.raises(TypeError, match="max_candidate"):
+    with pytest.raises(TypeError, match="'max_candidate'; did you mean 'max_candidates'"):
         model.predict(X, max_candidate=1)
 
 

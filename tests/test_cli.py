@@ -844,7 +844,7 @@ def test_an_interruption_leaves_no_half_written_file(folder, tmp_path, sent):
         text=True,
     )
     partial: list[Path] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not partial and process.poll() is None and time.monotonic() < deadline:
         partial = list(tmp_path.glob(".localma-*.part"))
         time.sleep(0.01)
@@ -1687,7 +1687,8 @@ def test_a_class_without_a_prediction_is_empty_too(tmp_path):
     refused = call(
         "predict", model, tmp_path / "new.csv", "--missing", "renormalize", "--out", out, code=1
     )
-    assert "No candidate is left in 1 of" in str(refused.exception)
+    assert "No candidate has a prediction in line 2 of new.csv" in str(refused.exception)
+    assert "add --missing nan" in str(refused.exception)
 
 
 def test_all_rows_may_be_without_a_prediction(inside, tmp_path):

@@ -37,6 +37,7 @@ NEEDS = {
     "how-to/groups-time-weights.md": (*CLI, "pandas"),
     "how-to/images.md": (*TORCH, "PIL"),
     "how-to/large-data.md": (*CLI, "pandas"),
+    "how-to/monitor.md": (*CLI, "pandas", "jinja2"),
     "how-to/production.md": (*CLI, "pandas", "onnx", "onnxruntime"),
     "how-to/serve.md": ("pandas",),
     "how-to/shared-errors.md": (),

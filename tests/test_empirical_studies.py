@@ -462,7 +462,7 @@ def test_studies_are_taken_together_in_parts_of_their_risks():
     assert lines[4:7] == [
         "| rents | 1 | +12.50 ± 0.00 | -10.00 ± 0.00 |  | +12.50 ± 0.00 |",
         "| texts | 1 | -25.00 ± 0.00 | -25.00 ± 0.00 | +25.00 ± 4.17 |  |",
-        "| all | 2 | -6.25 ± 0.00 | -17.50 ± 0.00 | +25.00 ± 4.17 | +12.50 ± 0.00 |",
+        "| all cells | 2 | -6.25 ± 0.00 | -17.50 ± 0.00 | +25.00 ± 4.17 | +12.50 ± 0.00 |",
     ]
     assert lines[-1].endswith("three paired standard errors: 1 of 3 comparisons.")
     assert render_together([(study("none", "risk"), Results([]))]) == ""

@@ -29,7 +29,7 @@ LAYERS = [
     {"equations", "tables", "trees"},
     {"folds", "evidence", "dependence", "backbones", "images"},
     {"candidates", "gates"},
-    {"checks", "probes", "own"},
+    {"checks", "probes", "own", "reference"},
     {"estimators"},
     {"inspection", "model_file", "onnx_export", "onnx_pool", "production"},
     {"report", "serving", "ray", "demo"},

@@ -30,7 +30,7 @@ from localma.report.charts import (
     readable_on,
     ticks,
 )
-from localma.report.page import MOST_CANDIDATES, _environment, key_numbers, safe_json
+from localma.report.page import MOST_CANDIDATES, environment, key_numbers, safe_json
 from tests.report_summaries import CASES, HOSTILE, fifty, five_classes, hostile, split, two_classes
 
 # The toys are exact: a candidate may be the target, and constant weights worse than a constant.
@@ -206,7 +206,7 @@ def test_other_schemas_are_refused():
 
 
 def test_without_jinja_the_extra_is_named(monkeypatch):
-    _environment.cache_clear()
+    environment.cache_clear()
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'localma\[report\]'"):
         render(split())

@@ -48,15 +48,27 @@ print(model.answer(X[500:], deadline=1.0))
 
 # %%
 # Now the models break, one after another. The answer still comes, and names the ones that failed.
+# For comparison: the average of the models that still work, and the best of them alone.
 troubles = {"model 0": "raises", "model 2": "NaN", "model 4": "hangs"}
-risks, labels = [], []
-for name, trouble in {"": "", **troubles}.items():
-    if name:
+errors = {"this answer": [], "equal weights of the rest": [], "best of the rest alone": []}
+labels = []
+
+
+def root_mean_squared(prediction):
+    """Error of a prediction in euros."""
+    return np.sqrt(np.mean((prediction - rent[500:]) ** 2))
+
+
+for name, trouble in {"all": "work", **troubles}.items():
+    if name in candidates:
         broken[name] = trouble
+    labels.append(f"{name}\n{trouble}")
     answer = model.answer(X[500:], deadline=1.0)
-    risks.append(np.mean((answer.prediction - rent[500:]) ** 2))
-    labels.append(f"{name} {trouble}".strip() or "all work")
-    print(f"{labels[-1]}: {answer.seconds:.2f} s, mean squared error {risks[-1]:.0f}")
+    rest = [candidates[other](X[500:]) for other in candidates if other not in broken]
+    errors["this answer"].append(root_mean_squared(answer.prediction))
+    errors["equal weights of the rest"].append(root_mean_squared(np.mean(rest, axis=0)))
+    errors["best of the rest alone"].append(min(map(root_mean_squared, rest)))
+    print(f"{name} {trouble}: {answer.seconds:.2f} s, error {errors['this answer'][-1]:.0f} euros")
 print(answer)
 
 # %%
@@ -66,7 +78,10 @@ for _ in range(5):
 print(model.health())
 
 # %%
-fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
-ax.bar(labels, risks)
-ax.set(ylabel="mean squared error", xlabel="what broke, from left to right")
+# All rows are answered within a second, also while three of the five models fail.
+fig, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+for key, values in errors.items():
+    ax.plot(labels, values, "o-", label=key)
+ax.set(ylabel="root mean squared error, euros", ylim=(0, None))
+ax.legend(frameon=False)
 plt.show()

@@ -82,6 +82,7 @@ from localma.own.companions import OWN_MODELS, PREFIX, Wanted, add_own
 from localma.own.models import Sample, scored
 from localma.own.shared_error import SharedError, find_shared_error
 from localma.probes import Probes
+from localma.reference import Reference
 from localma.tables.encoder import GateFeatures, refuse_dates
 from localma.tables.frames import (
     CONTAINERS,
@@ -100,6 +101,7 @@ from localma.tables.frames import (
 
 if TYPE_CHECKING:
     from localma.production.answer import Answer
+    from localma.production.completed import Completed
     from localma.production.frontier import FrontierDisplay
     from localma.production.health import Health
     from localma.production.options import AnswerOptions, Costs
@@ -218,6 +220,8 @@ class _LocalMA(BaseEstimator):
     largest_gap_: Array | None
     left_out_: LeftOut | None
     shared_error_: SharedError | None
+    reference_: Reference | None
+    _known: RowMask | None = None
     _warned_outside = False
 
     def __init__(
@@ -422,7 +426,7 @@ class _LocalMA(BaseEstimator):
         from localma.production.answer import answer
         from localma.production.options import Options
 
-        return answer(self, X, predictions, Options(**options))
+        return answer(self, X, predictions, Options.of(options))
 
     def route(self, X: Table) -> Route:
         """Name one candidate per row: the one with the largest weight.
@@ -948,6 +952,7 @@ class _LocalMA(BaseEstimator):
             groups=sample.groups,
             random_state=random,
             outputs=outputs,
+            complete=self._completion(weight, y) if self._allows_missing else None,
         )
         self.candidate_names_ = self.pool_.names
         classes = self._find_classes(y, sample.predictions)
@@ -978,8 +983,10 @@ class _LocalMA(BaseEstimator):
         self, P: Array, weight: Array | None, *, y: AnyArray
     ) -> tuple[Array, Array | None]:
         """Fill missing predictions of the sample; a row without any has no weight."""
+        self._known = None
         if not self._allows_missing or not np.isnan(P).any():
             return P, weight
+        self._known = known_predictions(P)
 
         def find_weights(complete: Array) -> Array:
             outputs, targets = self._gate_outputs(complete, y)
@@ -992,6 +999,15 @@ class _LocalMA(BaseEstimator):
         counted = self._counted(P, weight)
         complete, has_any = fill_missing(P, find_weights)
         return complete, weight if has_any.all() else counted
+
+    def _completion(self, weight: Array | None, y: AnyArray) -> Callable[[Array], Array]:
+        """Fill missing predictions that are inputs of another candidate.
+
+        The classes are not known yet, so their averages have equal weights.
+        """
+        if self._task == "classification":
+            return lambda P: fill_missing(P, equal_weights)[0]
+        return lambda P: self._complete(P, weight, y=y)[0]
 
     def _counted(self, P: Array, weight: Array | None) -> Array:
         """Weights of the rows, zero without any prediction; an error if none is left."""
@@ -1012,6 +1028,7 @@ class _LocalMA(BaseEstimator):
         self.largest_gap_ = self._largest_gap(data)
         self.mean_weights_ = _average_weights(self.gate_, data)
         self.probes_ = None if self.pool_ is None else Probes.of(sample.X)
+        self.reference_ = self._make_reference(sample, P, data)
         trained: list[Caution] = []
         pool = None if sample.predictions is not None else sample.pool
         if pool is not None and self.gate_.learns and is_table(sample.X):
@@ -1026,6 +1043,20 @@ class _LocalMA(BaseEstimator):
         names, features = self.candidate_names_, self.gate_features_
         self.cautions_ = find_cautions(
             self.gate_, data, baseline, names, features, sample.X, trained
+        )
+
+    def _make_reference(self, sample: _Sample, P: Array, data: Labelled) -> Reference | None:
+        """Measure the sample, for monitors of this model."""
+        fitted = [] if self.pool_ is None else [*self.pool_.stacked_names]
+        if sample.pool is not None:
+            fitted += sample.pool.own_names
+        names = self.gate_features_.input_names(sample.X, data.n_inputs)
+        known, self._known = self._known, None
+        if known is not None and known.shape[1] < data.n_candidates:  # own models always predict
+            added = np.ones((len(known), data.n_candidates - known.shape[1]), dtype=bool)
+            known = np.hstack([known, added])
+        return Reference.of(
+            data, self.gate_, self.candidate_names_, names, P, fitted=fitted, known=known
         )
 
     def _leave_out(self, data: Labelled) -> LeftOut:
@@ -1163,12 +1194,12 @@ class _LocalMA(BaseEstimator):
         values[:, positions] = P
         return values
 
-    def _incomplete_predictions(self, X: Table) -> Array:
-        """Predictions of the pool, NaN where they are missing: (n, M) or (n, M, K)."""
-        pool, names = self._pool(), self._names_to_supply()
-        P = pool.predict(X, only=names, outputs=self._outputs(), allow_missing=True)
-        given = {name: P[:, pool.names.index(name)] for name in names}
-        return self._all_predictions(X, given, allow_missing=True)
+    def _completed(self, X: Table, inputs: Inputs, predictions: Predictions | None) -> Completed:
+        """Predictions of X in which missing ones are replaced; an error if a row has none."""
+        from localma.production.completed import completed
+
+        check_finite(inputs)
+        return completed(self, X, inputs, predictions, strict=self.missing == "renormalize")
 
     def _names_to_supply(self) -> Sequence[str]:
         """Names of the candidates whose predictions a user passes: all that take no others'."""
@@ -1288,6 +1319,8 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         The largest difference of two candidates in a row of the sample; for classes one.
     shared_error_ : SharedError or None
         The error that all candidates share, if it is clear that `own` would remove one.
+    reference_ : Reference or None
+        Quantiles of the inputs, losses and weights in the sample, for `localma.production.Monitor`.
     n_features_in_ : int
         Number of columns of X, if X is a table.
     feature_names_in_ : array of str
@@ -1313,6 +1346,8 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         Only with gate="auto". About `level` of new rows have their target in its interval, if they
         are like the labelled rows. If the model was fitted with `groups`, this holds for a row of
         a new group. The width follows the candidates' disagreement and the errors of similar rows.
+        With ``missing="renormalize"`` or "nan", predictions may be missing. If more of them are
+        missing than in the labelled sample, fewer targets are covered.
 
         Parameters
         ----------
@@ -1344,6 +1379,8 @@ class LocalMARegressor(RegressorMixin, _LocalMA):
         """
         X = self._check_inputs(X)
         evidence, inputs = self._evidence(), self._gate_inputs(X)
+        if self._allows_missing:
+            return self._completed(X, inputs, predictions).interval(evidence, inputs, level)
         return evidence.predict_interval(inputs, self._all_predictions(X, predictions), level)
 
     def score(
@@ -1513,6 +1550,8 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         Only with gate="auto". About `level` of new rows have their class in its set, if they are
         like the labelled rows. If the model was fitted with `groups`, this holds for a row of a new
         group. A set has the most probable class, and more classes where the model is unsure.
+        With ``missing="renormalize"`` or "nan", predictions may be missing. If more of them are
+        missing than in the labelled sample, fewer rows have their class in the set.
 
         Parameters
         ----------
@@ -1545,7 +1584,10 @@ class LocalMAClassifier(ClassifierMixin, _LocalMA):
         """
         X = self._check_inputs(X)
         evidence, inputs = self._evidence(), self._gate_inputs(X)
-        sets = evidence.predict_set(inputs, self._all_predictions(X, predictions), level)
+        if self._allows_missing:
+            sets = self._completed(X, inputs, predictions).classes(evidence, inputs, level)
+        else:
+            sets = evidence.predict_set(inputs, self._all_predictions(X, predictions), level)
         return self._in_container(sets, X, [str(label) for label in self.classes_.tolist()])
 
     def predict(  # type: ignore[override]

@@ -46,6 +46,7 @@ from localma.own.companions import OWN_MODELS, restore_own, saved_own
 from localma.own.shared_error import SharedError
 from localma.probes import Recorded, check_candidates
 from localma.production.options import Missing
+from localma.reference import Reference
 from localma.storage.array_file import ArrayFile, Arrays, Json, read, shown, to_bytes
 from localma.storage.whole_files import write_whole
 from localma.tables.encoder import GateFeatures
@@ -77,7 +78,7 @@ FIELDS: Types = {
     "notes": (dict,),
 }
 """Fields of the description and their types in JSON."""
-OPTIONAL_FIELDS: Types = {"own": (list,)}
+OPTIONAL_FIELDS: Types = {"own": (list,), "reference": (dict,)}
 """Fields of the description that only some models have."""
 OWN_FIELDS: Types = {"name": (str,), "kind": (str,), "candidates": (list,)}
 """Fields of an own model: its name, its kind, and the candidates whose predictions it takes."""
@@ -113,7 +114,7 @@ PRODUCTION_FIELDS: Types = {
 }
 """What answers in production need: how to treat missing predictions, and how candidates differ."""
 
-OWNERS = ("gate.", "probes.", "left_out.", "own.")
+OWNERS = ("gate.", "probes.", "left_out.", "own.", "reference.")
 """Beginnings of the names of arrays."""
 
 LONGEST_MESSAGE = 1_000
@@ -163,6 +164,9 @@ def save(
         recorded = Recorded.of(model.probes_, model.pool_)
         description["probes"] = recorded.recipe()
         arrays |= {f"probes.{name}": array for name, array in recorded.arrays().items()}
+    if model.reference_ is not None:
+        description["reference"] = model.reference_.recipe()
+        arrays |= {f"reference.{name}": a for name, a in model.reference_.arrays().items()}
     own = saved_own(model.pool_)
     for k, saved in enumerate(own):
         arrays |= {f"own.{k}.{name}": array for name, array in saved.arrays.items()}
@@ -446,6 +450,10 @@ def _restore(file: ArrayFile, how: Restoring) -> Model:
     model.sample_losses_ = _restore_losses(evidence["sample_losses"], model.gate_.n_candidates)
     _restore_production(model, description["production"], arrays_below(arrays, "left_out."))
     model.shared_error_ = _restore_shared_error(evidence.get("shared_error"))
+    model.reference_ = None  # in files from before monitors
+    if "reference" in description:
+        saved = arrays_below(arrays, "reference.")
+        model.reference_ = Reference.restore(description["reference"], saved)
     notes = description["notes"]
     if not all(isinstance(text, str) for text in notes.values()):
         raise FileFormatError(f"Notes must be texts; the file has {shown(notes)}.")

@@ -128,6 +128,7 @@ class Record:
             **{
                 name: _restored(hints[name], values[cls.json_names.get(name, name)])
                 for name in cls._field_names()
+                if cls.json_names.get(name, name) in values or not hasattr(cls, name)
             }
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias
@@ -362,6 +362,7 @@ class Pool:
         random_state: RandomState = None,
         outputs: OutputNames | None = None,
         given: Mapping[str, Array] | None = None,
+        complete: Callable[[Array], Array] | None = None,
     ) -> tuple[Pool, dict[str, Array], RowMask]:
         """Fit the CrossFitted candidates, out of fold and on all rows; others stay unchanged.
 
@@ -385,6 +386,9 @@ class Pool:
             The order of several outputs, as in `predict`.
         given : dict, optional
             Predictions of the other candidates by name, as far as they are known.
+        complete : function, optional
+            Replaces missing predictions of the fixed candidates, (n, M) or (n, M, K), for those
+            that take them as inputs. By default none may be missing.
 
         Returns
         -------
@@ -411,7 +415,7 @@ class Pool:
         )
         outputs = outputs or OutputNames()
         known = dict(given or {})
-        others = self._others(X, known, outputs)
+        others = self._others(X, known, outputs, complete)
         fitted: dict[str, Candidate] = dict(self._items())
         raw: dict[str, Array] = {}
         for (name, candidate), inputs in zip(self._items(), self.with_inputs(X), strict=True):
@@ -445,10 +449,17 @@ class Pool:
             known = {m: align(P, self.classes, pool.classes) for m, P in known.items()}
         return pool, known | {name: pool._aligned(name, raw[name]) for name in raw}, covered
 
-    def _others(self, X: Table, known: dict[str, Array], outputs: OutputNames) -> Others | None:
+    def _others(
+        self,
+        X: Table,
+        known: dict[str, Array],
+        outputs: OutputNames,
+        complete: Callable[[Array], Array] | None,
+    ) -> Others | None:
         """Predictions that are inputs of a CrossFitted; None if none asks for them.
 
         known : predictions by name, to which those of all fixed candidates are added.
+        complete : replaces missing predictions; None if none may be missing.
         """
         asking = [n for n, c in self._items() if isinstance(c, CrossFitted) and c.predictions]
         if not asking:
@@ -459,10 +470,12 @@ class Pool:
                 f"Candidate {asking[0]!r} takes the predictions of other candidates, and there is "
                 "none that is fitted already: add one, or leave out predictions=True."
             )
-        P = self.predict(X, only=names, given=known, outputs=outputs)
+        has_gaps = complete is not None
+        P = self.predict(X, only=names, given=known, outputs=outputs, allow_missing=has_gaps)
         known.update({name: P[:, self.names.index(name)] for name in names})
         columns = prediction_columns_of(names, P, self.classes, outputs)
-        return Others(columns, P[:, [self.names.index(name) for name in names]])
+        taken = P[:, [self.names.index(name) for name in names]]
+        return Others(columns, taken if complete is None else complete(taken))
 
     def predict(
         self,

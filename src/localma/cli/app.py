@@ -38,6 +38,7 @@ COMMANDS = {
     "explain": "explain",
     "report": "report",
     "serve": "serve",
+    "monitor": "monitor",
     "inspect": "maintain",
     "cache": "maintain",
     "warm-up": "maintain",
@@ -177,24 +178,24 @@ def _in_plain_words(error: LocalMAError, options: Collection[str]) -> Exception:
     return WrongCallError(text)
 
 
-def check_out(out: Path, *inputs: Path) -> None:
+def check_out(out: Path, *inputs: Path, name: str = "--out") -> None:
     """Refuse an output file that cannot be written, or that is an input, before any work."""
     if out == STANDARD:
         raise WrongCallError(
-            "--out: only `localma predict` can write to standard output; name a file."
+            f"{name}: only `localma predict` can write to standard output; name a file."
         )
     folder = out.absolute().parent
     if not folder.is_dir():
         raise WrongCallError(
-            f"--out: the folder {str(out.parent)!r} does not exist; create it first."
+            f"{name}: the folder {str(out.parent)!r} does not exist; create it first."
         )
     if out.is_dir():
-        raise WrongCallError(f"--out: {str(out)!r} is a folder; name a file in it.")
+        raise WrongCallError(f"{name}: {str(out)!r} is a folder; name a file in it.")
     if not os.access(folder, os.W_OK):
-        raise WrongCallError(f"--out: cannot write to {str(out.parent)!r}; choose another folder.")
+        raise WrongCallError(f"{name}: cannot write to {str(out.parent)!r}; choose another folder.")
     if out.exists() and any(out.samefile(path) for path in inputs if path != STANDARD):
         raise WrongCallError(
-            f"--out: {str(out)!r} is an input of this command and would be replaced; choose "
+            f"{name}: {str(out)!r} is an input of this command and would be replaced; choose "
             "another name."
         )
 
@@ -221,9 +222,9 @@ def naming_option(prefix: str = "") -> Iterator[None]:
         raise WrongCallError(prefix + error.plain) from error
 
 
-def _check_table(path: Path) -> Path:
+def check_table(path: Path | None) -> Path | None:
     """Refuse a table that does not exist; typer itself does not know "-"."""
-    if path != STANDARD:
+    if path is not None and path != STANDARD:
         if not path.is_file():
             raise WrongCallError(f"The file {str(path)!r} does not exist.")
         with naming_option():
@@ -238,7 +239,7 @@ TableFile = Annotated[
     Path,
     Argument(
         dir_okay=False,
-        callback=_check_table,
+        callback=check_table,
         help="A table: CSV, Excel, Parquet, Arrow or JSON Lines; - is standard input.",
     ),
 ]

@@ -54,3 +54,5 @@ def _show(comparison: ComparisonDisplay, reader: TableReader) -> None:
     if not comparison.is_doubtful:
         say(comparison.sentence)
     say(comparison.control.sentence)
+    if comparison.incomplete:
+        say(comparison.incomplete)

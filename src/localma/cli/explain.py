@@ -133,7 +133,7 @@ def _displayed_classes(explanation: Explanation) -> list[str]:
 def _outputs(predicted: Explanation | CandidateShare, classes: list[str]) -> list[str]:
     """Write the prediction, or the probabilities of classes."""
     if predicted.probabilities is None:
-        return [number(predicted.prediction)]
+        return [number(predicted.prediction)] * max(1, len(classes))
     return [share(predicted.probabilities[label]) for label in classes]
 
 

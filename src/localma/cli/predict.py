@@ -29,7 +29,7 @@ from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier
 from localma.gates.incomplete import known_predictions
 from localma.model_file import Model
-from localma.production.answer import Answer, output_shape
+from localma.production.answer import Answer, output_shape, run_all
 from localma.production.budget import Allowance
 from localma.production.options import AnswerOptions, Missing, Options
 from localma.progress import bar
@@ -244,25 +244,27 @@ def _scores(
 def _answered(
     model: Model, X: pa.Table, options: AnswerOptions, level: float | None
 ) -> tuple[Answer, Predicted]:
-    """Predict some rows; intervals and sets only where all candidates have predictions."""
+    """Predict some rows; no interval or set in a row without any prediction."""
     if level is None:
         answer = model.answer(X, **options)
         return answer, Predicted(answer.averages)
     if model.missing == "error":
         P = np.asarray(model.candidate_predictions(X))
+        answer = model.answer(X, P, **options)
     else:
-        P = model._incomplete_predictions(X)
-    answer = model.answer(X, P, **options)
-    complete: Rows = np.flatnonzero(known_predictions(P).all(axis=1))
-    if not len(complete):
+        state = run_all(model, X, Options(**options))
+        P = state.with_gaps()
+        answer = replace(model.answer(X, P, **options), failures=state.failures)
+    rows: Rows = np.flatnonzero(known_predictions(P).any(axis=1))
+    if not len(rows):
         return answer, replace(_nothing(model, level, X.num_rows), outputs=answer.averages)
-    X_complete, P_complete = take_rows(X, complete), P[complete]
+    X_some, P_some = take_rows(X, rows), P[rows]
     if isinstance(model, LocalMAClassifier):
         chosen = np.zeros(answer.averages.shape, dtype=bool)
-        chosen[complete] = model.predict_set(X_complete, level, P_complete)
+        chosen[rows] = model.predict_set(X_some, level, P_some)
         return answer, Predicted(answer.averages, chosen=chosen)
     low, high = np.full((2, *answer.averages.shape), np.nan)
-    low[complete], high[complete] = model.predict_interval(X_complete, level, P_complete)
+    low[rows], high[rows] = model.predict_interval(X_some, level, P_some)
     return answer, Predicted(answer.averages, low, high)
 
 

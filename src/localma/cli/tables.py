@@ -155,12 +155,12 @@ def read_rows(
     """Load a model, and the columns of a table that it needs."""
     model = open_model(model_file, trust=trust)
     reader = open_table(table, text.options())
-    X = _read_some(reader, known_columns(model), required_columns(model, reader))
+    X = read_some(reader, known_columns(model), required_columns(model, reader))
     note_unfamiliar(count_unfamiliar(model, X), X.num_rows)
     return model, X, reader
 
 
-def _read_some(reader: TableReader, known: Known, columns: Sequence[str]) -> pa.Table:
+def read_some(reader: TableReader, known: Known, columns: Sequence[str]) -> pa.Table:
     """Read columns of all rows, at least one."""
     rows = reader.read(known, columns)
     if rows.num_rows == 0:
@@ -231,7 +231,7 @@ def read_labelled(
     weight = _weight_column(model, reader)
     group = _group_column(model, reader, labels.group)
     wanted = [name for name in (*columns, target, weight, group) if name is not None]
-    table_rows = _read_some(reader, known_columns(model, target, group), wanted)
+    table_rows = read_some(reader, known_columns(model, target, group), wanted)
     sample, rows = labelled_rows(table_rows, target)
     _check_target(model, sample[target], target, reader)
     X = sample.select(columns)

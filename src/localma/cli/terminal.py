@@ -21,7 +21,7 @@ from rich.text import Text
 
 from localma._types import Json, Rows
 from localma.checks.cautions import Caution
-from localma.errors import CandidateError, InvalidInputError, LocalMAError
+from localma.errors import CandidateError, InvalidInputError, LocalMAError, NoAnswerError
 from localma.formatting import fixed, printable, with_error
 from localma.inspection.observed import Measured, decimals_of_column
 from localma.inspection.summary import Advice
@@ -235,6 +235,12 @@ def naming_rows(
                 f"{name_rows(reader, indices)}. Fill in these cells, leave the rows out{remedy}, "
                 "or leave the candidate out."
             )
+        elif isinstance(error, NoAnswerError):
+            indices = sorted(map(index_in_file, error.rows))
+            text = f"No candidate has a prediction in {name_rows(reader, indices)}. Fill in a "
+            text += "prediction, or leave the rows out."
+            if remedy:
+                text += " Or add --missing nan: their predictions are then empty."
         else:
             text = ROW.sub(
                 lambda match: name_rows(reader, [index_in_file(int(match[1]))]),

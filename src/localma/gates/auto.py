@@ -18,7 +18,7 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from localma._types import AnyArray, Array, Integers, RandomState, RowMask, Rows
+from localma._types import AnyArray, Array, Float32, Integers, RandomState, RowMask, Rows
 from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row, verdict
@@ -47,7 +47,7 @@ from localma.gates.fused.policy import TREE_ROUNDS, Budget, budget, judging_fold
 from localma.gates.intervals import Calibration, HeldRows
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
 from localma.gates.mlp import MLPGate
-from localma.gates.path import make_path
+from localma.gates.path import HalvingPath, make_path
 from localma.gates.points import HeldOut, MixedGates, Point
 from localma.gates.support import Fading, Outside, Support
 from localma.gates.tree import TreeGate
@@ -241,8 +241,10 @@ class ShrunkGate(Gate):
         n_gates = sum(np.isfinite(self.path_["shrinkage"]))
         return len(self.fold_answers_) * n_gates * TRAINED + len(self.answer_.gates)
 
-    def refitted(self, data: Labelled, weights: Array, n_trainings: int) -> ShrunkGate:
-        """Train some points again, on other predictions of the same rows.
+    def refitted(
+        self, data: Labelled, weights: Array, n_trainings: int, kept: RowMask
+    ) -> ShrunkGate:
+        """Train some points again, without some candidates, from where the fit ended.
 
         The shares of the points, and the guard, remain. There is no evidence from held-out rows.
 
@@ -250,11 +252,13 @@ class ShrunkGate(Gate):
         ----------
         data : Labelled
             The labelled sample of the fit, with the predictions of at least two candidates.
-        weights : (M,) array
+        weights : array with a number per kept candidate
             The weights to which shrinkage pulls.
         n_trainings : int
             Number of trainings: of the local gates with the largest shares, and from several starts
             if all of them are trained.
+        kept : (M,) bool array
+            The candidates of `data` among those of the fit.
 
         Returns
         -------
@@ -263,7 +267,7 @@ class ShrunkGate(Gate):
         """
         if data.n_inputs > 0 and data.n_rows < ORDERED_ROWS:
             data, _ = ordered_by_content(data)
-        points, shares = self._points_for(data.n_candidates), np.array(self.path_["weight"])
+        points, shares = self._points_of_fit(), np.array(self.path_["weight"])
         local = np.flatnonzero([point.gate is not None for point in points])
         ordered = local[np.argsort(-shares[local], kind="stable")]
         total, n_gates = shares[local].sum(), int(np.count_nonzero(shares[local]))
@@ -273,9 +277,20 @@ class ShrunkGate(Gate):
         n_starts = min(n_trainings, len(self.answer_.gates)) // max(1, n_gates)
         random = check_random_state(self.random_state)
         seeds = random.randint(np.iinfo(np.int32).max, size=max(1, n_starts)).tolist()
-        path = make_path(data, [], points, seeds[0])
-        finals = path.refit(seeds, np.flatnonzero(shares).tolist(), weights)
+        path, chosen = make_path(data, [], points, seeds[0]), np.flatnonzero(shares).tolist()
+        if isinstance(path, HalvingPath):
+            finals = path.refit(seeds, chosen, weights, self._parameters_without(kept))
+        else:
+            finals = path.refit(seeds, chosen, weights)
         return self.with_answer(MixedGates.of(finals, shares.tolist()), weights)
+
+    def _parameters_without(self, kept: RowMask) -> dict[int, list[Float32]]:
+        """Parameters of the networks of each point, for some of the candidates."""
+        parameters: dict[int, list[Float32]] = {}
+        for k, gate in zip(self.answer_.points.tolist(), self.answer_.gates, strict=True):
+            if isinstance(gate, MLPGate):
+                parameters.setdefault(k, []).append(gate.parameters_without(kept))
+        return parameters
 
     def with_answer(self, answer: MixedGates, weights: Array) -> ShrunkGate:
         """Return a gate for other candidates that only predicts weights, with the same guard.
@@ -312,14 +327,14 @@ class ShrunkGate(Gate):
         ShrunkGate
             The gate.
         """
-        answer = MixedGates.restore(self._points_for(len(weights)), arrays, len(weights))
+        answer = MixedGates.restore(self._points_of_fit(), arrays, len(weights))
         self._check_inputs_of(answer)
         return self.with_answer(answer, weights)
 
-    def _points_for(self, n_candidates: int) -> list[Point]:
-        """The path of this sample, for another number of candidates."""
+    def _points_of_fit(self) -> list[Point]:
+        """The path of the fit; networks without some candidates have its hidden layers, too."""
         plan = budget(self.n_rows_, self.n_features_in_, self.n_groups_)
-        return self._points(plan, self.n_features_in_, n_candidates, self.n_effective_)
+        return self._points(plan, self.n_features_in_, self.n_candidates, self.n_effective_)
 
     def judging_folds(self, n_rows: int, n_groups: int | None = None) -> int | None:
         """Return the number of folds that judge a sample of this size.

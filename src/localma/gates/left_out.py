@@ -15,13 +15,15 @@ from localma.gates.auto import ShrunkGate
 from localma.gates.base import Arrays, Gate, arrays_below
 from localma.gates.constant import find_global_weights
 from localma.gates.labelled import Inputs, Labelled
+from localma.gates.path import WARM
 from localma.storage.array_file import shown
 from localma.tables.frames import take_rows
 
-TIME = 1.5
-"""Trainings of gates without each candidate, per training of a gate in the fit itself.
+TIME = 1.0
+"""Time of the trainings without each candidate, compared with all trainings of the fit.
 
-These trainings are of all rows, with packed inputs. So they take less time than those in folds.
+They start from the gates of the fit, so each takes half of the steps, but of all rows instead of
+those of a fold.
 """
 
 SHARES = np.linspace(0.0, 1.0, 11)
@@ -181,11 +183,13 @@ def _refitted_gates(
 ) -> dict[int, ShrunkGate]:
     """Gates without each candidate; only without those of largest weight if there are many."""
     weights = gate.predict_weights(take_rows(data.X, _some_rows(data)))
-    allowed = max(1, round(TIME * gate.n_trainings))
+    allowed = max(1, round(TIME * gate.n_trainings / (1.0 - WARM)))
     heaviest = np.argsort(-weights.mean(axis=0), kind="stable").tolist()
     chosen = [m for m in heaviest if m in others][:allowed]
     n_trainings = max(1, allowed // max(1, len(others)))
-    return {m: gate.refitted(others[m], constants[m, ~lost[m]], n_trainings) for m in chosen}
+    return {
+        m: gate.refitted(others[m], constants[m, ~lost[m]], n_trainings, ~lost[m]) for m in chosen
+    }
 
 
 def _some_rows(data: Labelled) -> Rows:

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from localma._types import Array, Float32, Float64, RandomState, Rows
+from localma._types import Array, Float32, Float64, RandomState, RowMask, Rows
 from localma.equations import empirical_risk, pin_last
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates.base import (
@@ -332,6 +332,23 @@ class MLPGate(Gate):
         """
         changes = {"shrinkage": shrinkage, "random_state": seed}
         return type(self)(**self.get_params(deep=False) | changes)
+
+    def parameters_without(self, kept: RowMask) -> Float32:
+        """Return the parameters of the fitted networks, for some of the candidates.
+
+        Parameters
+        ----------
+        kept : bool array of shape (M,)
+            The candidates to keep.
+
+        Returns
+        -------
+        array of shape (R, n_parameters)
+            The parameters of each network.
+        """
+        network = self._network(self.n_features_in_, len(kept))
+        rows = [network.keep_candidates(theta, kept) for theta in self.parameters_]
+        return np.array(rows, dtype=np.float32)
 
     def reads_in_parts(self, n_rows: int, n_groups: int | None = None) -> bool:
         """Tell whether training goes over mini-batches.

@@ -8,12 +8,12 @@ path instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from localma._types import Array, Float64, Rows
+from localma._types import Array, Float32, Float64, Rows
 from localma.equations import global_average, local_average, row_losses
 from localma.folds import Fold
 from localma.gates.base import Gate, Job
@@ -30,6 +30,9 @@ from localma.trees.boosting import kernel
 
 HALVED = 0.25
 """Share of the steps after which half of the points are dropped."""
+
+WARM = 0.5
+"""Share of the steps that a gate does not take if it starts from one of almost the same task."""
 
 JOINED = 0.5
 """Share of the steps after which gates that start anew are joined by those of the path."""
@@ -156,11 +159,20 @@ class HalvingPath:
         mixtures = np.stack([self._mixture_of(k) for k in range(len(self.points))])
         return HeldOut.of(self.data, folds, members, mixtures, random)
 
-    def refit(self, seeds: Sequence[int], chosen: Sequence[int], weights: Array) -> Members:
+    def refit(
+        self,
+        seeds: Sequence[int],
+        chosen: Sequence[int],
+        weights: Array,
+        warm: Mapping[int, Sequence[Float32]] | None = None,
+    ) -> Members:
         """Train some points on all rows, one gate per seed.
 
         If one fold judged, the first gate continues from the path. It joins the others, which
         start anew, for the second half of the steps.
+
+        warm : for each point the parameters (R, n_parameters) from which its gates start, one array
+        per seed; such a gate takes fewer steps.
         """
         # The best candidate is computed from all rows only if it has weight.
         rows = None
@@ -179,6 +191,9 @@ class HalvingPath:
                 begin(gate, chunks[self.points[k].name], *scaled, seed)
                 for gate, seed in zip(gates, seeds, strict=True)
             ]
+            for trainings, parameters in zip(starts, (warm or {}).get(k, []), strict=False):
+                for training, start in zip(trainings, parameters, strict=True):
+                    training.start_at(start, round(WARM * len(training.rates)))
             if self._continues:
                 for training, trained in zip(starts[0], self.trainings[0, k], strict=True):
                     training.continue_from(trained, round(JOINED * len(training.rates)))

@@ -287,6 +287,8 @@ class ComparisonDisplay(Display):
         Reasons to doubt the model.
     claim, sentence : str
         The result in words, without and with the cautions.
+    incomplete : str or None
+        The number of rows with missing predictions, in words; None if there are none.
 
     Attributes
     ----------
@@ -318,6 +320,7 @@ class ComparisonDisplay(Display):
     cautions: list[Caution]
     claim: str
     sentence: str
+    incomplete: str | None = None
 
     @classmethod
     def from_estimator(
@@ -416,7 +419,8 @@ class ComparisonDisplay(Display):
 
     def _notes(self) -> list[str]:
         """Return the result in words, then the control."""
-        return [self.sentence, self.control.sentence]
+        notes = [self.sentence, self.control.sentence]
+        return notes if self.incomplete is None else [*notes, self.incomplete]
 
     def _draw(self, ax: Axes | None) -> None:
         """Draw the losses, best first, with at most fifteen candidates."""
@@ -565,6 +569,7 @@ def compare(
         cautions=cautions,
         claim=claim,
         sentence=" ".join([*(caution.sentence for caution in cautions), claim]),
+        incomplete=observed.incomplete,
     )
 
 
@@ -582,7 +587,7 @@ def make_methods(observed: Observed) -> list[Method]:
     for kind, weights in constant.items():
         mixture = global_average(weights, observed.predictions)
         methods.append(Method(kind, f"{kind} weights", mixture, observed.losses(weights)))
-    losses = observed.losses(observed.weights)
+    losses = observed.losses(observed.used_weights)
     return [*methods, Method("local", name_of_model(observed), observed.mixture, losses)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from localma._types import Array
-from localma.errors import InvalidInputError
+from localma.errors import InvalidInputError, NoAnswerError
 from localma.formatting import fixed, percent
 from localma.inspection.observed import Model, Observed, Predictions, observe
 from localma.inspection.regions import describe_regions, find_regions
@@ -32,7 +32,7 @@ class CandidateShare(Record):
     global_weight : float
         Global weight, the same for every row.
     prediction : float, list of float, label or None
-        Prediction of the candidate. None if the candidates cannot be run.
+        Prediction of the candidate. None if it is missing, or the candidates cannot be run.
     probabilities : dict of str -> float or None
         Probability of each class. None for a regression.
     contribution : float, list of float or None
@@ -150,6 +150,7 @@ def explain(
     sample = observed.sample(random_state=random_state)
     regions = find_regions(sample, random_state=random_state)
     single = observed.take(np.array([row % n]))
+    _check_any_prediction(single, row % n)
     region = prediction = probabilities = None
     described = describe_regions(sample, regions).regions
     if described:
@@ -168,6 +169,22 @@ def explain(
     )
 
 
+def _check_any_prediction(single: Observed, row: int) -> None:
+    """Refuse a row for which no candidate has a prediction."""
+    if not single.has_predictions:
+        return
+    try:
+        has_any = bool(single.known.any())
+    except NoAnswerError:
+        has_any = False
+    if not has_any:
+        raise NoAnswerError(
+            f"No candidate has a prediction in row {row}, so there is nothing to explain. Pass "
+            "another row.",
+            rows=[row],
+        )
+
+
 def _share(single: Observed, m: int) -> CandidateShare:
     """Describe one candidate in a single row."""
     low = high = prediction = probabilities = contribution = None
@@ -175,6 +192,8 @@ def _share(single: Observed, m: int) -> CandidateShare:
         low, high = (float(side[0, m]) for side in single.band)
     weight = float(single.weights[0, m])
     if single.has_predictions:
+        weight = float(single.used_weights[0, m])
+    if single.has_predictions and single.known[0, m]:
         output = single.predictions[0, m]
         prediction = _prediction(single, output)
         probabilities = _probabilities(single, output)
@@ -210,12 +229,18 @@ def _probabilities(single: Observed, output: Array) -> dict[str, float] | None:
 def _sentence(single: Observed) -> str:
     """Name the most trusted candidate of this row."""
     weights, global_weights = single.weights[0], single.model.global_weights_
+    if single.has_predictions:
+        weights = single.used_weights[0]
     m = int(weights.argmax())
     support = float(single.support[0])
     sentence = (
         f"{single.names[m]} has a weight of {percent(weights[m])} in this row, and of "
         f"{percent(global_weights[m])} under global weights"
     )
+    sentences = [f"{sentence}."]
     if support < 0.99:
-        return f"{sentence}. The row is unlike the labelled sample (support {fixed(support, 2)})."
-    return f"{sentence}."
+        sentences.append(f"The row is unlike the labelled sample (support {fixed(support, 2)}).")
+    if single.has_predictions and not single.known.all():
+        missing = [single.names[m] for m in np.flatnonzero(~single.known[0])]
+        sentences.append(f"No prediction: {', '.join(missing)}.")
+    return " ".join(sentences)

@@ -24,6 +24,7 @@ from localma.evidence import Baseline, mean_and_error
 from localma.folds import count_groups, number_groups
 from localma.formatting import decimals_for, with_error
 from localma.inspection.features import Feature, read_features
+from localma.production.completed import Completed, completed
 from localma.records import Record
 from localma.tables.frames import n_rows, take_rows, unmasked, without_mask
 
@@ -240,8 +241,37 @@ class Observed:
         return read_features(self.X, self.model.gate_features_, [str(name) for name in names])
 
     @cached_property
+    def completed(self) -> Completed | None:
+        """Completed predictions, if the model allows that some are missing; else None."""
+        if self.model.missing == "error":
+            return None
+        X = self.model._check_inputs(self.X)
+        return completed(self.model, X, self.model.gate_features_.transform(X), self.supplied)
+
+    @property
+    def incomplete(self) -> str | None:
+        """The number of rows with missing predictions, in words; None if there are none."""
+        return None if self.completed is None else self.completed.describe(self.names)
+
+    @property
+    def known(self) -> RowMask:
+        """Which predictions are not missing: (n, M)."""
+        if self.completed is None:
+            return np.ones((len(self), len(self.names)), dtype=bool)
+        return self.completed.known
+
+    @cached_property
+    def used_weights(self) -> Array:
+        """The weights of the answers, zero for missing predictions: (n, M)."""
+        if self.completed is None:
+            return self.weights
+        return np.where(self.completed.has_any[:, np.newaxis], self.completed.weights, self.weights)
+
+    @cached_property
     def predictions(self) -> Array:
-        """The candidates' predictions: (n, M) or (n, M, K)."""
+        """The candidates' predictions, without gaps: (n, M) or (n, M, K)."""
+        if self.completed is not None:
+            return self.completed.P
         if self.supplied is not None:
             return self.supplied
         rows = self.index.tolist()
@@ -256,14 +286,15 @@ class Observed:
     @cached_property
     def mixture(self) -> Array:
         """The localized average: (n,) or (n, K)."""
-        return local_average(self.weights, self.predictions)
+        return local_average(self.used_weights, self.predictions)
 
     @property
     def answers(self) -> AnyArray:
-        """Predictions of the model: numbers (n,) or (n, K), or labels (n,)."""
-        if not self.is_classification:
-            return self.mixture
-        return np.asarray(self.model.classes_[self.mixture.argmax(axis=1)])
+        """Predictions of the model: numbers (n,) or (n, K), or labels (n,); NaN or None if none."""
+        mixture = self.mixture if self.completed is None else self.completed.averages
+        if not isinstance(self.model, LocalMAClassifier):
+            return mixture
+        return self.model._labels(mixture)
 
     @cached_property
     def global_mixture(self) -> Array:
@@ -401,7 +432,9 @@ class Observed:
         Observed
             The same model with these rows.
         """
-        supplied = vars(self).get("predictions", self.supplied)
+        supplied = self.supplied
+        if self.model.missing == "error":
+            supplied = vars(self).get("predictions", supplied)
         selected = Observed(
             self.model,
             take_rows(self.X, rows),
@@ -414,6 +447,8 @@ class Observed:
         )
         if "weights_and_support" in vars(self):
             vars(selected)["weights_and_support"] = (self.weights[rows], self.support[rows])
+        if vars(self).get("completed") is not None:
+            vars(selected)["completed"] = vars(self)["completed"].take(rows)
         # Categories keep their indices, so that regions found in some rows apply to all rows.
         vars(selected)["features"] = [feature.take(rows) for feature in self.features]
         return selected
@@ -492,13 +527,17 @@ def observe(
         X = np.asarray(X)
     supplied = target = numbers = None
     if predictions is not None:
-        supplied = model._all_predictions(X, predictions)
+        allow_missing = model.missing != "error"
+        supplied = model._all_predictions(X, predictions, allow_missing=allow_missing)
     if y is not None:
-        target = _target(model, y, n)
+        target = checked_target(model, y, n)
     if groups is not None:
         numbers = number_groups(groups, n)
     weight, weighted = _weight(sample_weight, n), sample_weight is not None
-    return Observed(model, X, target, weight, weighted, numbers, supplied, np.arange(n))
+    rows = Observed(model, X, target, weight, weighted, numbers, supplied, np.arange(n))
+    if y is not None and rows.has_predictions and rows.completed is not None:
+        rows.sample_weight = weight * rows.completed.has_any  # others cannot be judged
+    return rows
 
 
 def _weight(sample_weight: ArrayLike | None, n: int) -> Array:
@@ -514,7 +553,8 @@ def _weight(sample_weight: ArrayLike | None, n: int) -> Array:
     return np.asarray(checked, dtype=np.float64)
 
 
-def _target(model: Model, y: ArrayLike, n: int) -> AnyArray:
+def checked_target(model: Model, y: ArrayLike, n: int) -> AnyArray:
+    """Check the targets of n new rows: labels that the model knows, or numbers (n,) or (n, K)."""
     y = without_mask(y, "y")
     target = np.asarray(model._outputs().arranged(y, "y"))
     check_consistent_length(np.empty(n), target)

@@ -779,7 +779,7 @@ def disagreement(observed: Observed) -> Disagreement:
         return Disagreement("share_of_rows", share, None, sentence)
     n, M = observed.weights.shape
     P, f = observed.predictions.reshape(n, M, -1), observed.mixture.reshape(n, 1, -1)
-    variance = observed.mean((observed.weights[:, :, np.newaxis] * (P - f) ** 2).sum(axis=1))
+    variance = observed.mean((observed.used_weights[:, :, np.newaxis] * (P - f) ** 2).sum(axis=1))
     deviation = float(np.sqrt(variance.mean()))
     outputs = None
     if len(variance) > 1:

@@ -178,9 +178,8 @@ class Answer(Record):
         sentence = f"{count(n, 'row')} in {number(self.seconds)} s, cost {number(self.cost)}."
         notes = [sentence, *(f"{failure}." for failure in self.failures)]
         if np.isfinite(bound).any() and np.nanmax(bound) > 0.0:
-            notes.append(
-                f"What was left out changes no answer by more than {np.nanmax(bound):.3g}."
-            )
+            largest = number(float(np.nanmax(bound)))
+            notes.append(f"What was left out changes no answer by more than {largest}.")
         return notes
 
 
@@ -203,6 +202,24 @@ def answer(model: Model, X: Table, predictions: Predictions | None, options: Opt
     Answer
         The answer.
     """
+    return answered(model, X, predictions, options).answer
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An answer, with what it was made from.
+
+    P : (n, M) or (n, M, K) predictions, NaN if a candidate failed or was not called
+    inputs : inputs of the gate, n rows
+    """
+
+    answer: Answer
+    P: Array
+    inputs: Inputs
+
+
+def answered(model: Model, X: Table, predictions: Predictions | None, options: Options) -> Answered:
+    """Answer for the rows X of shape (n, p), and keep the predictions of the candidates."""
     began = monotonic()
     missing = options.missing or model.missing
     X = model._check_inputs(X, allow_missing=missing != "error")
@@ -250,8 +267,13 @@ def answer_checked(
         state.note_missing((weights.all > 0.0) & state.failed)
     empty = np.flatnonzero(V.sum(axis=1) == 0.0)
     if len(empty) and missing != "nan":
-        raise _no_answer(empty, n_rows(X), state.failures)
-    return _record(model, weights, V, state, began)
+        raise no_answer(empty, n_rows(X), state.failures)
+    unknown = state.failed if predictions is not None else state.failed | ~state.asked
+    P = state.P
+    if unknown.any():
+        P = P.copy()
+        P[unknown] = np.nan
+    return Answered(_record(model, weights, V, state, began), P, inputs)
 
 
 def _record(model: Model, weights: Weights, V: Array, state: Predicted, began: float) -> Answer:
@@ -357,6 +379,12 @@ class Predicted:
         """Take predictions that the user passed; missing ones are NaN."""
         self.failed = ~known_predictions(P)
         self.P = P if not self.failed.any() else np.where(np.isnan(P), 0.0, P)
+
+    def with_gaps(self) -> Array:
+        """The predictions, NaN where they are missing."""
+        P = self.P.copy()
+        P[self.failed] = np.nan
+        return P
 
     def note_missing(self, missing: RowMask) -> None:
         """Note that predictions with weight are missing: (n, M)."""
@@ -474,6 +502,14 @@ class Calls:
         )
 
 
+def run_all(model: Model, X: Table, options: Options) -> Predicted:
+    """Run all candidates on the rows X (n, p); those that fail are noted."""
+    state = Predicted.empty(model, n_rows(X))
+    calls = Calls(model, X, options, monotonic(), is_strict=False)
+    calls.ask(np.ones_like(state.asked), state)
+    return state
+
+
 def output_shape(model: Model) -> tuple[int, ...]:
     """Shape of one prediction of a candidate: (), or (K,) for several outputs and for classes."""
     if isinstance(model, LocalMAClassifier):
@@ -496,7 +532,7 @@ LONGEST_TEXT = 200
 """Characters of an error in the record; a server could make it as long as itself."""
 
 
-def _no_answer(rows: Rows, n: int, failures: Sequence[Failure]) -> NoAnswerError:
+def no_answer(rows: Rows, n: int, failures: Sequence[Failure]) -> NoAnswerError:
     """Make the error for rows in which every candidate failed."""
     reasons = "; ".join(map(str, failures[:MOST_REASONS]))
     listed = ", ".join(map(str, rows[:MOST_ROWS].tolist()))

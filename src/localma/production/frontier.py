@@ -175,10 +175,10 @@ def frontier(
             f"max_increase must be a share of the risk of 0 or more; received {max_increase!r}."
         )
     observed = observe(model, X, y, sample_weight=sample_weight, predictions=predictions)
-    W, names = observed.weights, list(observed.names)
+    W, names = observed.used_weights, list(observed.names)
     given = np.ones(len(names)) if model.pool_ is None else model.pool_.costs
     costs = Allowance.of(Options(costs=costs), given, names).costs
-    reference, available = model.global_weights_, np.ones(W.shape, dtype=bool)
+    reference, available = model.global_weights_, observed.known
 
     def measure(options: Options) -> tuple[float, float]:
         V = W

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.production.breaker import State
-from localma.production.calls import switchboard_of
+from localma.production.calls import MOST_ABANDONED, switchboard_of
 from localma.records import Columns, Record
 
 
@@ -36,6 +36,15 @@ class CandidateHealth(Record):
     failures: int
     abandoned: int
 
+    @property
+    def obstacle(self) -> str | None:
+        """Why the candidate is not called now; None if it is."""
+        if self.abandoned >= MOST_ABANDONED:
+            return f"{self.abandoned} earlier calls have not returned yet"
+        if self.state == "open":
+            return f"it failed {self.failures} times in a row"
+        return None
+
 
 @dataclass(frozen=True)
 class Health(Record):
@@ -51,6 +60,7 @@ class Health(Record):
     >>> print(Health([CandidateHealth("vendor", "open", 5, 1)]))
     candidate  state  failures  abandoned
     vendor      open         5          1
+    vendor is not called: it failed 5 times in a row.
     """
 
     candidates: list[CandidateHealth]
@@ -63,6 +73,14 @@ class Health(Record):
             "failures": [entry.failures for entry in self.candidates],
             "abandoned": [entry.abandoned for entry in self.candidates],
         }
+
+    def _notes(self) -> list[str]:
+        """Return the candidates that are not called, and why."""
+        return [
+            f"{entry.candidate} is not called: {entry.obstacle}."
+            for entry in self.candidates
+            if entry.obstacle
+        ]
 
 
 def health(model: LocalMARegressor | LocalMAClassifier) -> Health:

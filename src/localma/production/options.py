@@ -62,6 +62,16 @@ class Options:
     retries: int | Mapping[str, int] = 0
     breaker: Breaker | None = DEFAULT_BREAKER
 
+    @classmethod
+    def of(cls, options: AnswerOptions) -> Options:
+        """Check the options of a call; a name that is not an option is a TypeError."""
+        for name in options:
+            if name not in AnswerOptions.__annotations__:
+                raise TypeError(
+                    unknown_name("option of an answer", name, AnswerOptions.__annotations__)
+                )
+        return cls(**options)
+
     def __post_init__(self) -> None:
         if self.missing is not None and self.missing not in get_args(Missing):
             raise unknown_name("way to treat missing predictions", self.missing, get_args(Missing))

@@ -1,7 +1,8 @@
-"""A page about a fitted model: one HTML file, made from the summary of `localma.inspection`."""
+"""Pages about a fitted model and its monitor: HTML files that need no other file."""
 
 from __future__ import annotations
 
+from localma.report.monitor_page import render_monitor, write_monitor
 from localma.report.page import render, write
 
-__all__ = ["render", "write"]
+__all__ = ["render", "render_monitor", "write", "write_monitor"]

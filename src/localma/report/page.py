@@ -34,6 +34,7 @@ from localma.inspection.comparison import ComparisonDisplay, ConstantEntry, Entr
 from localma.inspection.observed import Measured, decimals_of_column
 from localma.inspection.path import CONSTANT_NAMES, LocalityGainRecord
 from localma.inspection.summary import SampledRows, Summary
+from localma.production.monitor_report import evidence_text
 from localma.records import Output, plain
 from localma.report import charts
 from localma.report.charts import Styles, palette
@@ -76,9 +77,9 @@ def render(summary: Summary | Mapping[str, Json], *, title: str | None = None) -
         summary = Summary.from_dict(summary)
     styles = Styles(summary)
     versions = {name: version(name) for name in ("localma", "numpy", "scikit-learn")}
-    style, script = palette() + _asset("page.css"), _asset("page.js")
+    style, script = palette() + asset("page.css"), asset("page.js")
     page: str = (
-        _environment()
+        environment()
         .get_template("page.html")
         .render(
             summary=summary,
@@ -88,7 +89,7 @@ def render(summary: Summary | Mapping[str, Json], *, title: str | None = None) -
             versions=versions | {"Python": platform.python_version()},
             style=style,
             script=script,
-            hashes={"style": _hash(style), "script": _hash(script)},
+            hashes={"style": hash_of(style), "script": hash_of(script)},
             data=safe_json(_script_data(summary, styles)),
         )
     )
@@ -264,11 +265,12 @@ def _output(outputs: list[Output] | None, row: int) -> str:
     return short(number(outputs[row]), LONGEST_VALUE)
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Read a style or a script of the pages."""
     return (FOLDER / "assets" / name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def hash_of(text: str) -> str:
     """Name a style or a script that the content security policy allows."""
     digest = hashlib.sha256(text.encode("utf-8")).digest()
     return f"sha256-{base64.b64encode(digest).decode('ascii')}"
@@ -279,20 +281,32 @@ def sort_key(value: Output) -> Output:
     return "" if value is None or isinstance(value, list) else value
 
 
+def sentence(text: str) -> str:
+    """Begin a text with a capital letter.
+
+    >>> sentence("no test is clear.")
+    'No test is clear.'
+    """
+    return text[:1].upper() + text[1:]
+
+
 @cache
-def _environment() -> Any:
+def environment() -> Any:
+    """Load the templates, with the functions that they call."""
     jinja2 = optional("jinja2", extra="report")
-    environment = jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (charts.coordinate, count, fixed, mean_loss, number, percent, short)
-    environment.filters |= {function.__name__: function for function in (*filters, sort_key)}
-    environment.filters["decimals"] = decimals_of_column
-    environment.globals |= {
+    filters = (charts.coordinate, count, evidence_text, fixed, mean_loss, number, percent, short)
+    templates.filters |= {
+        function.__name__: function for function in (*filters, sentence, sort_key)
+    }
+    templates.filters["decimals"] = decimals_of_column
+    templates.globals |= {
         "charts": charts,
         "constant_names": CONSTANT_NAMES,
         "gain_tiles": gain_tiles,
@@ -300,4 +314,4 @@ def _environment() -> Any:
         "output": _output,
         "with_error": with_error,
     }
-    return environment
+    return templates

@@ -239,20 +239,34 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         dict of str to int
             From a description of the problem to the number of rows; only problems that occur.
         """
+        return {text: int(rows.sum()) for text, rows in self.unfamiliar_rows(X).items()}
+
+    def unfamiliar_rows(self, X: IntoDataFrame) -> dict[str, RowMask]:
+        """Find the rows with a missing value or a category that the sample did not have.
+
+        Parameters
+        ----------
+        X : data frame of n rows
+            A table with the columns of the sample.
+
+        Returns
+        -------
+        dict of str to bool array of shape (n,)
+            From a description of the problem to the rows; only problems that occur.
+        """
         check_is_fitted(self)
         frame = _frame(X)
-        counts = {}
+        found = {}
         for column in self.columns_:
             series = _column(frame, column.name)
             missing = _missing(series)
             if not column.has_missing:
                 text = f"{column.name!r} is missing, and never was in the labelled sample"
-                counts[text] = int(missing.sum())
+                found[text] = missing
             if column.kind == "category" and not column.has_others:
-                is_new = ~missing & ~np.isin(_texts(series), column.levels)
                 text = f"{column.name!r} is a category that was not in the labelled sample"
-                counts[text] = int(is_new.sum())
-        return {text: count for text, count in counts.items() if count}
+                found[text] = ~missing & ~np.isin(_texts(series), column.levels)
+        return {text: rows for text, rows in found.items() if rows.any()}
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> AnyArray:
         """Return the names of the numbers.

@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from localma._types import Array, Float32, Float64, Integers
+from localma._types import Array, Float32, Float64, Integers, RowMask
 from localma.errors import FileFormatError
 
 
@@ -85,6 +85,12 @@ class Network:
         for new, old in zip(self.layers(moved)[-1], self.layers(theta)[-1], strict=True):
             new[order] = old
         return moved
+
+    def keep_candidates(self, theta: Float32, kept: RowMask) -> Float32:
+        """Parameters of the network with the logits of some candidates only; kept : (M,)."""
+        *_, (weights, biases) = self.layers(theta)
+        hidden = theta[: self.n_parameters - weights.size - biases.size]
+        return np.concatenate([hidden, weights[kept].ravel(), biases[kept]])
 
 
 @dataclass(frozen=True)

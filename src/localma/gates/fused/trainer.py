@@ -163,6 +163,13 @@ class Training:
         self.progress = trunk.progress.under(self.gate._decay(self.network))
         self.before, self.done = trunk.before + trunk.done - done, done
 
+    def start_at(self, parameters: Float32, done: int) -> None:
+        """Start at some parameters, with candidates as in `store`, as if after `done` steps."""
+        order = np.argsort(self.chunks.layout.candidates)
+        theta = self.network.reorder_candidates(parameters, order)
+        self.progress.theta[: self.network.n_parameters] = theta
+        self.done = done
+
     def _check_finite(self, theta: Float32) -> None:
         if not np.isfinite(theta).all():
             raise InvalidInputError(
