@@ -22,7 +22,7 @@ X, _ = sample()
 
 def steps():
     """Instructions and their arguments, in order."""
-    text = (ROOT / "examples" / "serve" / "Dockerfile").read_text().replace("\\\n", " ")
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return [tuple(line.split(" ", 1)) for line in lines]
 
@@ -45,9 +45,8 @@ def test_the_steps_lead_to_a_service_that_answers(tmp_path):
         if instruction == "ENV":
             environment |= dict(word.split("=", 1) for word in shlex.split(arguments))
         elif instruction == "RUN":
-            arguments = re.sub(
-                "^pip install", f"pip install -q -c {ROOT}/constraints.txt", arguments
-            )
+            pinned = f"pip install -q -c {ROOT}/constraints.txt"
+            arguments = re.sub("^pip install", pinned, arguments)
             subprocess.run(["sh", "-c", arguments], env=environment, check=True, timeout=600)
         elif instruction == "COPY":
             source, target = shlex.split(arguments)

@@ -465,7 +465,7 @@ class TestLimits:
             tasks = [
                 asyncio.create_task(ask(app, "POST", INFER, rows_document(X[:1]))) for _ in range(3)
             ]
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.8)
             refused = [task.result().status for task in tasks if task.done()]
             alive = await ask(app, "GET", "/v2/health/live")
             gate.set()

@@ -22,7 +22,7 @@ from localma._threads import start_daemon
 from localma._types import Json
 from localma.errors import CandidateError, InvalidInputError, NoAnswerError
 from localma.serving.documents import ANSWERS, BODY, HEADER, SCHEMAS, answers, path_parameters
-from localma.serving.limits import RETRY_AFTER
+from localma.serving.limits import RETRY_AFTER, BusyError
 from localma.serving.loaded import Watch
 from localma.serving.logs import event
 from localma.serving.protocol import (
@@ -43,6 +43,8 @@ VERSION = "/versions/{version}"
 ANSWERED = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/(infer|explain)")
 """Paths of requests for answers: the model, its version and what is asked for."""
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+REFUSAL_SECONDS = 0.2
+"""Seconds that a refusal takes."""
 EXTENSIONS = ["binary_tensor_data"]
 OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")
 """Paths that need no token, since they tell nothing."""
@@ -355,6 +357,9 @@ class Door:
                 await self.app(scope, receive, answering)
         except Exception as raised:
             error = raised
+            if isinstance(error, BusyError):
+                # A client that tries again at once would take the time of those that are answered.
+                await asyncio.sleep(REFUSAL_SECONDS)
             await error_response(error)(scope, receive, answering)
         finally:
             endpoint = endpoint or getattr(scope.get("route"), "name", "other")

@@ -27,13 +27,40 @@ class Observer(Protocol):
     `observe` is called in the thread that computed the answer, after the answer. It must be quick
     and safe to call from several threads; what it raises is logged, and changes no answer. `gauges`
     is called for each scrape of the metrics.
+
+    Examples
+    --------
+    >>> class Count:
+    ...     rows = 0
+    ...
+    ...     def observe(self, X, answer):
+    ...         self.rows += len(answer.weights)
+    ...
+    ...     def gauges(self):
+    ...         return {"rows": self.rows}
+    >>> Count().gauges()
+    {'rows': 0}
     """
 
     def observe(self, X: Table, answer: Answer) -> None:
-        """Take note of rows (n, p) and their answer."""
+        """Take note of rows and their answer.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, p)
+            The rows.
+        answer : Answer
+            The answer.
+        """
 
     def gauges(self) -> Mapping[str, float]:
-        """Numbers to publish, by a name of letters, digits and underscores."""
+        """Return numbers to publish.
+
+        Returns
+        -------
+        dict of str -> float
+            The numbers, by a name of letters, digits and underscores.
+        """
 
 
 class Metrics:

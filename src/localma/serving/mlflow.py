@@ -57,6 +57,10 @@ def save_model(
         Some rows, from which the signature is inferred. They are stored.
     **options
         Further options of ``mlflow.pyfunc.save_model``, such as `signature` and `metadata`.
+
+    Examples
+    --------
+    >>> save_model(model, "rent", input_example=X[:5])  # doctest: +SKIP
     """
     pyfunc = optional("mlflow.pyfunc", extra=None)
     with TemporaryDirectory() as folder:
@@ -92,6 +96,11 @@ def log_model(
     -------
     mlflow.models.model.ModelInfo
         Where the model is.
+
+    Examples
+    --------
+    >>> with mlflow.start_run():  # doctest: +SKIP
+    ...     log_model(model, "rent", input_example=X[:5])
     """
     mlflow = optional("mlflow", extra=None)
     with TemporaryDirectory() as folder:
@@ -122,6 +131,10 @@ def load_model(uri: str, *, trust: bool = False) -> Model:
     -------
     LocalMARegressor or LocalMAClassifier
         The model.
+
+    Examples
+    --------
+    >>> load_model("models:/rent/1").predict(X)  # doctest: +SKIP
     """
     artifacts = optional("mlflow.artifacts", extra=None)
     folder = Path(artifacts.download_artifacts(artifact_uri=os.fspath(uri)))

@@ -57,6 +57,10 @@ def serve(settings: Settings, make_observer: MakeObserver | None = None) -> None
     make_observer : function, optional
         Makes what sees every answer, such as a monitor, from the model. With several processes it
         must be importable, and is called in each.
+
+    Examples
+    --------
+    >>> serve(Settings(path=Path("rent.localma"), port=8080))  # doctest: +SKIP
     """
     write_logs()
     optional("uvicorn", extra="serve")
