@@ -223,13 +223,13 @@ def answered(model: Model, X: Table, predictions: Predictions | None, options: O
     began = monotonic()
     missing = options.missing or model.missing
     X = model._check_inputs(X, allow_missing=missing != "error")
-    return answer_checked(model, X, predictions, options, began)
+    return answered_checked(model, X, predictions, options, began)
 
 
-def answer_checked(
+def answered_checked(
     model: Model, X: Table, predictions: Predictions | None, options: Options, began: float
-) -> Answer:
-    """Answer for rows that are already known to suit the model; see `answer`.
+) -> Answered:
+    """Answer for rows that are already known to suit the model; see `answered`.
 
     Parameters
     ----------
@@ -246,8 +246,8 @@ def answer_checked(
 
     Returns
     -------
-    Answer
-        The answer.
+    Answered
+        The answer, and what it was made from.
     """
     missing = options.missing or model.missing
     inputs = model._gate_inputs(X)

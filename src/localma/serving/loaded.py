@@ -25,7 +25,7 @@ from localma.errors import FileFormatError, InvalidInputError, LocalMAError, Unt
 from localma.imports import modules_beside
 from localma.model_file import load
 from localma.production import Answer, Breaker
-from localma.production.answer import answer_checked
+from localma.production.answer import answered_checked
 from localma.production.options import Options
 from localma.serving.logs import event
 from localma.serving.protocol import Parameters, RequestError
@@ -138,7 +138,7 @@ class Loaded:
         is_array = isinstance(X, np.ndarray) and model.gate_features is None
         if not is_array or not np.isfinite(X).all():  # type: ignore[arg-type]
             X = self._checked(X, options)
-        return answer_checked(model, X, None, options, began)
+        return answered_checked(model, X, None, options, began).answer
 
     def _checked(self, X: Table, options: Options) -> Table:
         """Check rows as the estimator does."""
