@@ -80,4 +80,5 @@ def _check_service(command, environment, model):
     finally:
         server.terminate()
         server.wait(30)
+    assert "outputs" in document, document
     assert document["outputs"][0]["data"] == pytest.approx(model.predict(X[:2]).tolist())

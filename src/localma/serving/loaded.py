@@ -223,6 +223,7 @@ def _probe(model: Model, timeout: float) -> float:
         event("not probed", level=logging.WARNING, reason="the file has no made-up inputs")
         return inf
     rows = model.probes_.table()
+    model.predict_weights(rows)  # may compile the kernel, which takes longer than an answer may
     result = model.answer(rows, missing="nan", deadline=timeout, breaker=None)
     answered = result.weights.sum(axis=1) > 0.0
     wrong = ~np.isfinite(result.averages[answered]).all()
