@@ -16,8 +16,8 @@ class Service(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
         self.documents: list[Any] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []

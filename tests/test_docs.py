@@ -40,6 +40,7 @@ NEEDS = {
     "how-to/large-data.md": (*CLI, "pandas"),
     "how-to/monitor.md": (*CLI, "pandas", "jinja2"),
     "how-to/production.md": (*CLI, "pandas", "onnx", "onnxruntime"),
+    "how-to/serve.md": ("pandas",),
     "how-to/shared-errors.md": (),
     "how-to/texts.md": (*TORCH, "transformers"),
     "how-to/urls.md": (*CLI, "pandas"),

@@ -31,7 +31,7 @@ LAYERS = [
     {"candidates", "gates"},
     {"checks", "probes", "own", "reference"},
     {"estimators"},
-    {"inspection", "model_file", "onnx_export", "production"},
+    {"inspection", "model_file", "onnx_export", "onnx_pool", "production"},
     {"report", "serving", "ray", "demo"},
     {"cli"},
     {"__main__"},

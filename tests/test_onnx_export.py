@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localma import LocalMAClassifier, LocalMARegressor, as_candidate, export_onnx, load
+from localma.candidates import OnnxCandidate
 from localma.equations import local_average
 from localma.errors import InvalidInputError
 from localma.gates import (
@@ -230,3 +232,80 @@ def test_the_number_of_outputs_is_known(tmp_path):
     del model.n_outputs_  # as in a model that was saved before it was recorded
     export_onnx(model, path)
     assert run(path, X, P[:, :, 0])[1].get_inputs()[1].shape == ["n", "M"]
+
+
+class TestWithCandidates:
+    """One graph with ONNX candidates predicts the same numbers in plain onnxruntime."""
+
+    def onnx_pool(self, folder, models, p, *, opsets=(17,), **options):
+        skl2onnx = pytest.importorskip("skl2onnx")
+        from skl2onnx.common.data_types import FloatTensorType
+
+        pool = {}
+        for k, (name, model) in enumerate(models.items()):
+            kind = [("X", FloatTensorType([None, p]))]
+            made = skl2onnx.to_onnx(
+                model,
+                initial_types=kind,
+                target_opset={"": opsets[k % len(opsets)], "ai.onnx.ml": 3},
+                **options,
+            )
+            (folder / f"{name}.onnx").write_bytes(made.SerializeToString())
+            pool[name] = OnnxCandidate(folder / f"{name}.onnx")
+        return pool
+
+    def run(self, path, X):
+        session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        assert [entry.name for entry in session.get_inputs()] == ["X"]
+        return session.run(["weights", "prediction"], {"X": X})
+
+    @pytest.mark.parametrize("opsets", [(17,), (15, 18)])
+    @pytest.mark.parametrize("gate_features", [None, [0, 2]])
+    def test_regression(self, tmp_path, opsets, gate_features):
+        from sklearn.ensemble import GradientBoostingRegressor
+        from sklearn.linear_model import Ridge
+
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-2, 2, size=(900, 3))
+        y = np.abs(X[:, 0]) + 0.2 * rng.standard_normal(900)
+        models = {
+            "low": Ridge().fit(X[:300][X[:300, 0] < 0], y[:300][X[:300, 0] < 0]),
+            "trees": GradientBoostingRegressor(n_estimators=5).fit(X[:300], y[:300]),
+        }
+        pool = self.onnx_pool(tmp_path, models, 3, opsets=opsets)
+        model = LocalMARegressor(pool, gate_features=gate_features, random_state=0)
+        model.fit(X[300:], y[300:])
+        export_onnx(model, tmp_path / "whole.onnx", include_candidates=True)
+        weights, prediction = self.run(tmp_path / "whole.onnx", X)
+        np.testing.assert_allclose(weights, model.predict_weights(X), atol=1e-5)
+        np.testing.assert_allclose(prediction, model.predict(X), rtol=1e-5, atol=1e-6)
+
+    def test_classes(self, tmp_path):
+        from sklearn.linear_model import LogisticRegression
+
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((600, 2))
+        y = np.array(["low", "mid", "top"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+        models = {
+            "two": LogisticRegression().fit(X[:200][y[:200] != "mid"], y[:200][y[:200] != "mid"]),
+            "three": LogisticRegression(C=0.01).fit(X[:200], y[:200]),
+        }
+        options = {"options": {"zipmap": False}}
+        pool = self.onnx_pool(tmp_path, models, 2, **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = LocalMAClassifier(pool, gate="local", random_state=0).fit(X[200:], y[200:])
+            export_onnx(model, tmp_path / "whole.onnx", include_candidates=True)
+            expected = model.predict_proba(X)
+        _, probabilities = self.run(tmp_path / "whole.onnx", X)
+        np.testing.assert_allclose(probabilities, expected, atol=1e-5)
+
+    def test_other_candidates_are_refused(self, tmp_path):
+        X = np.random.default_rng(0).uniform(1, 2, size=(100, 2))
+        model = LocalMARegressor({"a": lambda X: X[:, 0], "b": lambda X: X[:, 1]}, gate="equal")
+        model.fit(X, X.mean(axis=1) + 0.1 * np.sin(9 * X[:, 0]))
+        with pytest.raises(InvalidInputError, match="'a' is a FunctionCandidate"):
+            export_onnx(model, tmp_path / "whole.onnx", include_candidates=True)
+        with pytest.raises(InvalidInputError, match="needs a model"):
+            export_onnx(model.gate_, tmp_path / "whole.onnx", include_candidates=True)
+        assert not (tmp_path / "whole.onnx").exists()

@@ -129,6 +129,16 @@ def _end_after_grace() -> Iterator[None]:
             receiver.shutdown(socket.SHUT_RDWR)
 
 
+@contextmanager
+def without_grace() -> Iterator[None]:
+    """Leave the time after a signal to the block: a server finishes what is under way."""
+    before = signal.set_wakeup_fd(-1)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before, warn_on_full_buffer=False)
+
+
 def _watch(receiver: socket.socket) -> None:
     with suppress(OSError):
         while numbers := receiver.recv(1):

@@ -199,6 +199,7 @@ def load(
     loss: Loss | None = None,
     trust: bool = False,
     probes: bool = True,
+    folder: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Read a model that `save` wrote.
 
@@ -226,6 +227,9 @@ def load(
     probes : bool
         Whether to compare the predictions of each candidate with the saved ones, for a few
         made-up inputs. A candidate whose predictions differ is refused (`ChangedCandidateError`).
+    folder : str or path, optional
+        The folder to which paths of candidates in the file are relative. By default that of the
+        file.
 
     Returns
     -------
@@ -250,7 +254,7 @@ def load(
         )
     try:
         file = read(Path(path))
-        how = Restoring(trust, Path(path).parent, gate)
+        how = Restoring(trust, Path(path).parent if folder is None else Path(folder), gate)
         model = _restore(file, how)
         description = file.description
         model.loss_ = model.loss = _restore_loss(description["loss"], loss)

@@ -25,10 +25,11 @@ from localma.gates import EqualGate, Gate, GlobalGate, MLPGate, ShrunkGate, Torc
 from localma.gates.fused.networks import Network
 from localma.gates.sample import FARTHEST
 from localma.gates.support import POWER, Fading, Support
+from localma.onnx_pool import add_candidates, at_version, check_same_numbers, gate_columns, opset_of
 from localma.storage.whole_files import write_whole
 
 if TYPE_CHECKING:
-    from onnx import NodeProto, TensorProto
+    from onnx import ModelProto, NodeProto, TensorProto
 
 Operand = str | float | np.float32 | AnyArray
 """Input of an operation: the name of a result, or a constant."""
@@ -45,6 +46,7 @@ def export_onnx(
     path: str | os.PathLike[str],
     *,
     include_combination: bool = True,
+    include_candidates: bool = False,
     several_outputs: bool | None = None,
 ) -> None:
     """Write a fitted model or gate as an ONNX graph.
@@ -64,6 +66,11 @@ def export_onnx(
     include_combination : bool
         Whether the graph takes predictions and averages them. Otherwise it only returns the
         weights.
+    include_candidates : bool
+        Whether the graph also contains the candidates, which must come from ONNX files. Its one
+        input is then `X` (n, p), the rows of the model in double precision, and it needs no Python.
+        For a model that was fitted on an array. The graph is compared with the model for made-up
+        rows before it is written.
     several_outputs : bool, optional
         Whether predictions have the axis K. By default they do for a classifier and for a
         regressor with several outputs.
@@ -92,12 +99,35 @@ def export_onnx(
         metadata["classes"] = model_or_gate.classes_.tolist()
     if several_outputs is None:
         several_outputs = is_classifier or getattr(model_or_gate, "n_outputs_", 1) > 1
+    if include_candidates:
+        if not isinstance(model_or_gate, LocalMARegressor | LocalMAClassifier):
+            raise InvalidInputError("include_candidates=True needs a model; received a gate.")
+        content = _whole(model_or_gate, several_outputs, metadata)
+        check_same_numbers(model_or_gate, content)
+        write_whole(Path(path), content)
+        return
     graph, axes = Graph(), None
     graph.add("Identity", _weights(graph, gate, "x"), output="weights")
     if include_combination:
         _combine(graph, is_classifier)
         axes = ["K"] * several_outputs
     write_whole(Path(path), graph.to_bytes(_input_shape(gate), axes, metadata))
+
+
+def _whole(
+    model: LocalMARegressor | LocalMAClassifier,
+    several_outputs: bool,
+    metadata: dict[str, str | list[str]],
+) -> bytes:
+    """The gate, the candidates and the average, as a function of X."""
+    graph = Graph()
+    x = graph.add("Gather", "X", np.array(gate_columns(model)), axis=1)
+    graph.add("Identity", _weights(graph, model.gate_, x), output="weights")
+    graph.add("Identity", add_candidates(graph, model, "X"), output="predictions")
+    _combine(graph, isinstance(model, LocalMAClassifier))
+    return graph.to_bytes(
+        ["n", model.n_features_in_], ["K"] * several_outputs, metadata, whole=True
+    )
 
 
 def _refuse_stacked(model: LocalMARegressor | LocalMAClassifier) -> None:
@@ -118,6 +148,7 @@ class Graph:
         self.onnx = optional("onnx", extra="onnx")
         self.nodes: list[NodeProto] = []
         self.initializers: list[TensorProto] = []
+        self.embedded: list[ModelProto] = []
 
     def add(
         self,
@@ -154,18 +185,45 @@ class Graph:
         self.initializers += list(inner.initializer)
         return str(inner.output[0].name)
 
+    def embed(self, path: Path, x: str, output: str) -> str:
+        """Insert the model of a file, whose inputs receive the columns of x in order."""
+        compose = optional("onnx.compose", extra="onnx")
+        model = compose.add_prefix(self.onnx.load(str(path)), self._new_name("file") + "/")
+        self.embedded.append(model)
+        constants = {tensor.name for tensor in model.graph.initializer}
+        start = 0
+        for entry in (value for value in model.graph.input if value.name not in constants):
+            tensor = entry.type.tensor_type
+            sizes = [axis.dim_value for axis in tensor.shape.dim]
+            columns = x
+            if len(model.graph.input) - len(constants) > 1:
+                width = sizes[1] if len(sizes) > 1 else 1
+                columns = self.add("Gather", x, np.arange(start, start + width), axis=1)
+                start += width
+            self.add("Cast", columns, to=tensor.elem_type, output=entry.name)
+        (name,) = (v.name for v in model.graph.output if v.name.endswith("/" + output))
+        return str(name)
+
     def to_bytes(
-        self, x_shape: Shape, axes: list[str] | None, metadata: dict[str, str | list[str]]
+        self,
+        x_shape: Shape,
+        axes: list[str] | None,
+        metadata: dict[str, str | list[str]],
+        *,
+        whole: bool = False,
     ) -> bytes:
         """Content of the file.
 
         axes : names of the axes of predictions after (n, M); None if there are only weights.
+        whole : whether the candidates are a part of the graph, whose input is then X.
         """
         helper, double = self.onnx.helper, self.onnx.TensorProto.DOUBLE
         value = helper.make_tensor_value_info
-        inputs, outputs = [value("x", double, x_shape)], [value("weights", double, ["n", "M"])]
+        inputs, outputs = [value("X" if whole else "x", double, x_shape)], []
+        outputs.append(value("weights", double, ["n", "M"]))
         if axes is not None:
-            inputs.append(value("predictions", double, ["n", "M", *axes]))
+            if not whole:
+                inputs.append(value("predictions", double, ["n", "M", *axes]))
             outputs.append(value("prediction", double, ["n", *axes]))
         graph = helper.make_graph(self.nodes, "localma", inputs, outputs, self.initializers)
         versions = [helper.make_opsetid("", OPSET)]
@@ -174,12 +232,51 @@ class Graph:
         model = helper.make_model(
             graph, opset_imports=versions, ir_version=IR_VERSION, producer_name="localma"
         )
+        self._join(model)
         helper.set_model_props(model, {key: json.dumps(value) for key, value in metadata.items()})
         self.onnx.checker.check_model(model)
         return bytes(model.SerializeToString())
 
+    def _join(self, model: ModelProto) -> None:
+        """Join the embedded models, at the newest version of the operators in use."""
+        if not self.embedded:
+            return
+        newest = max(map(opset_of, [model, *self.embedded]))
+        n_inputs = len(model.graph.input)
+        # Conversion refuses results of models that are not there yet.
+        model.graph.input.extend(value for part in self.embedded for value in part.graph.output)
+        model.CopyFrom(at_version(model, newest))
+        del model.graph.input[n_inputs:]
+        versions = {entry.domain: entry.version for entry in model.opset_import}
+        for part in (at_version(part, newest) for part in self.embedded):
+            model.graph.node.extend(part.graph.node)
+            model.graph.initializer.extend(part.graph.initializer)
+            model.functions.extend(part.functions)
+            model.ir_version = max(model.ir_version, part.ir_version)
+            for entry in part.opset_import:
+                domain = "" if entry.domain == "ai.onnx" else entry.domain
+                versions[domain] = max(versions.get(domain, 1), entry.version)
+        del model.opset_import[:]
+        helper = self.onnx.helper
+        model.opset_import.extend(helper.make_opsetid(d, v) for d, v in versions.items())
+        _sort(model)
+
     def _new_name(self, kind: str) -> str:
         return f"{kind}_{len(self.nodes)}_{len(self.initializers)}"
+
+
+def _sort(model: ModelProto) -> None:
+    """Put each node after those whose results it takes."""
+    produced = {name for node in model.graph.node for name in node.output if name}
+    known = {value.name for value in model.graph.input} | {t.name for t in model.graph.initializer}
+    waiting, ordered = list(model.graph.node), []
+    while waiting:
+        ready = [n for n in waiting if all(i in known or i not in produced for i in n.input)]
+        ordered += ready
+        known |= {name for node in ready for name in node.output}
+        waiting = [node for node in waiting if node not in ready]
+    del model.graph.node[:]
+    model.graph.node.extend(ordered)
 
 
 def _combine(graph: Graph, to_probabilities: bool) -> None:

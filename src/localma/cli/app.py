@@ -37,6 +37,7 @@ COMMANDS = {
     "weights": "explain",
     "explain": "explain",
     "report": "report",
+    "serve": "serve",
     "monitor": "monitor",
     "drop": "change",
     "add": "change",

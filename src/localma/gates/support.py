@@ -207,7 +207,7 @@ class Support:
         """Excess relative to its reach: of inputs, gaps, directions and distances from rows."""
         m = self.measured
         t = squash(np.asarray(X, dtype=np.float64), m.centre, m.scale)
-        low, high = (squash(end, m.centre, m.scale) for end in (m.low, m.high))
+        low, high = self.kernel_arrays[0][2:4]  # squashed
         inputs = np.maximum((low - t) / m.low_reach, (t - high) / m.high_reach)
         z = (np.clip(t, low, high) - m.origin) @ m.directions.T
         directions = np.maximum((m.least - z) / m.least_reach, (z - m.most) / m.most_reach)

@@ -223,6 +223,33 @@ def answered(model: Model, X: Table, predictions: Predictions | None, options: O
     began = monotonic()
     missing = options.missing or model.missing
     X = model._check_inputs(X, allow_missing=missing != "error")
+    return answered_checked(model, X, predictions, options, began)
+
+
+def answered_checked(
+    model: Model, X: Table, predictions: Predictions | None, options: Options, began: float
+) -> Answered:
+    """Answer for rows that are already known to suit the model; see `answered`.
+
+    Parameters
+    ----------
+    model : LocalMARegressor or LocalMAClassifier
+        A fitted model.
+    X : array or frame of shape (n, p)
+        The inputs, as `_check_inputs` of the model returns them.
+    predictions : array, dict or frame, or None
+        Predictions of the candidates, if they need not run.
+    options : Options
+        The options.
+    began : float
+        The time of the clock `monotonic` at which the answer began.
+
+    Returns
+    -------
+    Answered
+        The answer, and what it was made from.
+    """
+    missing = options.missing or model.missing
     inputs = model._gate_inputs(X)
     if missing != "error":
         check_finite(inputs)

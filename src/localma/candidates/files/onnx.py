@@ -161,7 +161,7 @@ class OnnxCandidate(FromFile, LogitsCandidate):
 
     def _outputs(self, X: Table, task: Task) -> AnyArray:
         session, feed = self._session.get(), self._feed(X)
-        output = _chosen_output(self.output, session.get_outputs())
+        output = chosen_output(self.output, session.get_outputs())
         order, classes = self._column_order(), None
         if task == "classification":
             classes = self._written_classes()
@@ -316,7 +316,8 @@ def _fixed_rows(tensors: Sequence[TensorInfo]) -> int | None:
 # Outputs.
 
 
-def _chosen_output(name: str | None, tensors: Sequence[TensorInfo]) -> TensorInfo:
+def chosen_output(name: str | None, tensors: Sequence[TensorInfo]) -> TensorInfo:
+    """Select the output of a file: the named one, or the only one with real numbers."""
     if name is not None:
         by_name = {tensor.name: tensor for tensor in tensors}
         if name not in by_name:
