@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -18,6 +19,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("prometheus_client")
 
 from localma import Column, LocalMAClassifier, LocalMARegressor, TableEncoder, as_candidate
+from localma.production import Monitor
 from localma.serving.app import make_app
 from localma.serving.loaded import Loaded
 from localma.serving.logs import LOGGER, JsonLines
@@ -25,6 +27,7 @@ from localma.serving.metrics import Metrics
 from localma.serving.protocol import Tensor, encode_response
 from localma.serving.schema import Schema
 from localma.serving.service import Service
+from localma.serving.watched import Watched
 from tests.serving.client import (
     ask,
     column_model,
@@ -359,6 +362,9 @@ class Seen:
     def gauges(self):
         return {"rows": self.rows}
 
+    def close(self):
+        raise OSError("the disk is full")
+
 
 class TestMetrics:
     def test_rows_weights_support_and_requests_are_counted(self, columns):
@@ -381,6 +387,22 @@ class TestMetrics:
         assert metric(app, 'monitor{name="rows"}') == 3.0
         seen.fails = True
         assert infer(app, X[:1]).status == 200
+
+    def test_threads_of_a_monitor_lose_no_row(self, columns, tmp_path):
+        _, loaded = columns
+        watched = Watched(loaded, tmp_path / "states")
+        watched.close()
+        assert not watched.file.exists()  # nothing was observed
+        answers = [loaded.model.answer(X[i : i + 2]) for i in range(0, 40, 2)]
+        with ThreadPoolExecutor(8) as threads:
+            list(
+                threads.map(lambda i: watched.observe(X[2 * i : 2 * i + 2], answers[i]), range(20))
+            )
+        assert watched.gauges()["rows"] == 40
+        watched.close()
+        report = Monitor.load(watched.file, loaded.model).report()
+        assert report.rows == 40
+        assert report.evidence == pytest.approx(watched.gauges()["evidence"])
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ pytest.importorskip("typer")
 pytest.importorskip("pyarrow")
 
 from localma import Column, LocalMARegressor
+from localma.production import Monitor
 from tests.serving.client import column_model, sample
 from tests.serving.server import running
 
@@ -29,19 +30,26 @@ def test_a_service_answers_reloads_and_ends(tmp_path):
     path = tmp_path / "model.localma"
     model = column_model()
     model.save(path)
-    with running(path, "--reload", 0.1, "--grace", 5) as server:
+    states = tmp_path / "states"
+    with running(path, "--reload", 0.1, "--grace", 5, "--monitor", states) as server:
         response = server.infer(X[:2])
         assert response.output("predict") == pytest.approx(model.predict(X[:2]).tolist())
         assert server.metric("rows_total") == 2.0
+        assert server.metric('monitor{name="rows"}') == 2.0
+        assert server.metric('monitor{name="alarm"}') == 0.0
         path.write_bytes(b"broken")
         assert "localma" in server.wait_for("reload refused")[0]["reason"]
         assert server.infer(X[:2]).output("predict") == response.output("predict")
-        LocalMARegressor({"first": Column(0)}, gate="equal").fit(X, Y).save(path)
+        newer = LocalMARegressor({"first": Column(0)}, gate="equal").fit(X, Y)
+        newer.save(path)
         server.wait_for("reloaded")
         assert server.infer(X[:2]).output("predict") == X[:2, 0].tolist()
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(10.0) == 143
     assert server.wait_for("stopped")
+    files = sorted(states.iterdir(), key=lambda file: file.stat().st_mtime_ns)
+    observed = [Monitor.load(file, seen) for file, seen in zip(files, (model, newer), strict=True)]
+    assert [monitor.report().rows for monitor in observed] == [4, 2]
 
 
 def test_a_file_that_cannot_be_served_ends_the_program(tmp_path):

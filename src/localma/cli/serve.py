@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from typer import Option
@@ -36,6 +37,10 @@ def serve(
     reload: Annotated[
         float, option("SECONDS", "Time between looks at the file; 0: never.", min=0.0)
     ] = 1.0,
+    monitor: Annotated[
+        Path | None,
+        Option(help="Folder for the states of monitors of all answers.", show_default=False),
+    ] = None,
     trust: Trust = False,
 ) -> None:
     """Answer requests over HTTP with a model, by the Open Inference Protocol.
@@ -59,5 +64,6 @@ def serve(
             queue=queue,
             grace=grace,
             reload=reload,
+            monitor=monitor,
         )
     )

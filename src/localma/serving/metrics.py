@@ -26,7 +26,7 @@ class Observer(Protocol):
 
     `observe` is called in the thread that computed the answer, after the answer. It must be quick
     and safe to call from several threads; what it raises is logged, and changes no answer. `gauges`
-    is called for each scrape of the metrics.
+    is called for each scrape of the metrics, and `close` after the last answer.
 
     Examples
     --------
@@ -38,6 +38,8 @@ class Observer(Protocol):
     ...
     ...     def gauges(self):
     ...         return {"rows": self.rows}
+    ...
+    ...     def close(self): ...
     >>> Count().gauges()
     {'rows': 0}
     """
@@ -61,6 +63,9 @@ class Observer(Protocol):
         dict of str -> float
             The numbers, by a name of letters, digits and underscores.
         """
+
+    def close(self) -> None:
+        """Keep what must not be lost; the service ends, or has another model."""
 
 
 class Metrics:

@@ -30,6 +30,7 @@ from localma.serving.logs import event, write_logs
 from localma.serving.metrics import FOLDER, Metrics, Observer
 from localma.serving.service import Service
 from localma.serving.settings import TOKEN, Settings
+from localma.serving.watched import Watched
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -55,8 +56,8 @@ def serve(settings: Settings, make_observer: MakeObserver | None = None) -> None
     settings : Settings
         The settings.
     make_observer : function, optional
-        Makes what sees every answer, such as a monitor, from the model. With several processes it
-        must be importable, and is called in each.
+        Makes what sees every answer from the model. With several processes it must be importable,
+        and is called in each. By default a monitor, if the settings name a folder for its state.
 
     Examples
     --------
@@ -109,11 +110,12 @@ def _run(
     uvicorn = optional("uvicorn", extra="serve")
     from localma.serving.app import make_app
 
-    observer = None if make_observer is None else make_observer(loaded)
-    service = Service(settings, loaded, Metrics(), observer)
+    if make_observer is None and settings.monitor is not None:
+        make_observer = partial(Watched, folder=Path(settings.monitor))
+    service = Service(settings, loaded, Metrics(), make_observer and make_observer(loaded))
 
     def exchanged(new: Loaded) -> None:
-        service.replace(new)
+        service.replace(new, make_observer and make_observer(new))
         told(new.version)
 
     watch = Watch(settings, loaded, exchanged, partial(service.metrics.count_load, is_loaded=False))
@@ -127,7 +129,10 @@ def _run(
         timeout_graceful_shutdown=max(1, round(settings.grace)),
     )
     told(loaded.version)
-    uvicorn.Server(config).run(sockets=[listener])
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        service.close()
 
 
 class Supervisor:

@@ -88,10 +88,23 @@ class Service:
         self.is_ending = False
         metrics.count_load(is_loaded=True)
 
-    def replace(self, loaded: Loaded) -> None:
+    def replace(self, loaded: Loaded, observer: Observer | None = None) -> None:
         """Answer with another model from now on; answers under way keep theirs."""
-        self.loaded = loaded
+        self.close()
+        self.loaded, self.observer = loaded, observer
         self.metrics.count_load(is_loaded=True)
+
+    def close(self) -> None:
+        """Tell the observer that it has seen the last answer."""
+        if self.observer is not None:
+            self._observed(self.observer.close)
+
+    def _observed(self, tell: Callable[[], None]) -> None:
+        """Tell the observer something; an answer must not fail because of it."""
+        try:
+            tell()
+        except Exception as error:
+            event("monitor failed", level=logging.ERROR, error_type=type(error).__name__)
 
     def check_room(self) -> None:
         """Refuse a request whose body would only wait."""
@@ -168,11 +181,9 @@ class Service:
     def _computed(self, loaded: Loaded, X: Table, options: Options) -> Answer:
         answer = loaded.answer(X, options)
         self.metrics.count_answer(answer)
-        if self.observer is not None:
-            try:
-                self.observer.observe(X, answer)
-            except Exception as error:  # an answer must not fail because of its observer
-                event("monitor failed", level=logging.ERROR, error_type=type(error).__name__)
+        observer = self.observer
+        if observer is not None and loaded is self.loaded:
+            self._observed(lambda: observer.observe(X, answer))
         return answer
 
     def _reply(

@@ -46,6 +46,8 @@ class Settings:
         Seconds that requests under way have after SIGTERM.
     reload : float, default=1.0
         Seconds between looks at the file; 0 never looks.
+    monitor : path, optional
+        Folder for the states of monitors that see every answer. By default there are none.
 
     Examples
     --------
@@ -66,6 +68,7 @@ class Settings:
     queue: int = 64
     grace: float = 20.0
     reload: float = 1.0
+    monitor: Path | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
