@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 import numpy as np
 import pyarrow as pa
 from typer import Option
 
-from localma._types import AnyArray, Array, RowMask, Rows
+from localma._types import Array
 from localma.cli import tables, terminal
 from localma.cli.app import (
     AsJson,
@@ -26,19 +26,25 @@ from localma.cli.app import (
     option,
 )
 from localma.errors import InvalidInputError
-from localma.estimators import LocalMAClassifier
-from localma.gates.incomplete import known_predictions
 from localma.model_file import Model
-from localma.production.answer import Answer, output_shape, run_all
+from localma.production.answer import Answer
 from localma.production.budget import Allowance
 from localma.production.options import AnswerOptions, Missing, Options
+from localma.production.tables import (
+    NamedColumn,
+    answer_columns,
+    answered,
+    count_unfamiliar,
+    count_unlike,
+    known_columns,
+    no_outputs,
+    required_columns,
+)
 from localma.progress import bar
 from localma.tables.files import TableReader, open_table, writing
-from localma.tables.frames import take_rows
 from localma.tables.roles import check_column
 from localma.tables.sniffing import STANDARD
 
-NamedColumn: TypeAlias = "tuple[str, AnyArray | pa.Array]"
 MISSING: tuple[str, ...] = get_args(Missing)
 """What to do with rows for which a candidate has no prediction."""
 
@@ -126,12 +132,12 @@ def predict(
     copied_names = tables.split_names("--keep", keep, reader.names)
     for name in copied_names:
         check_column("keep", name, reader.names, reader.name)
-    columns = tables.required_columns(fitted, reader)
+    columns = required_columns(fitted, reader)
     totals = Totals()
     with ExitStack() as stack:
         write = stack.enter_context(writing(out, raw_cells=raw_cells))
         advance = stack.enter_context(bar("rows"))
-        for X, copied in reader.blocks(tables.known_columns(fitted), columns, copied_names):
+        for X, copied in reader.blocks(known_columns(fitted), columns, copied_names):
             terminal.note_remarks(reader)
             with terminal.naming_rows(
                 reader, range(totals.rows, totals.rows + X.num_rows), ", add --missing renormalize"
@@ -171,23 +177,6 @@ class Totals:
             rows.extend(self.rows + row for row in failure.rows)
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """Predictions of some rows; NaN where there is none.
-
-    Attributes
-    ----------
-    outputs : probabilities (n, K) of classes, or values (n,) or (n, K)
-    low, high : ends of intervals, of the shape of the values; None without intervals
-    chosen : (n, K) classes of each set; None without sets
-    """
-
-    outputs: Array
-    low: Array | None = None
-    high: Array | None = None
-    chosen: RowMask | None = None
-
-
 def _checked_options(model: Model, **given: float | int | None) -> AnswerOptions:
     """The options that were given; refuse those that do not fit the model."""
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -221,85 +210,16 @@ def _scores(
     model: Model, X: pa.Table, totals: Totals, options: AnswerOptions, level: float | None
 ) -> Iterator[NamedColumn]:
     """Compute the columns to write for a part of the table, and update the totals."""
-    names = model.candidate_names_
-    weights: Array = np.empty((0, len(names)))
+    weights: Array = np.empty((0, len(model.candidate_names_)))
     support: Array = np.empty(0)
-    predicted = _nothing(model, level)
+    outputs = no_outputs(model, level)
     if X.num_rows:
-        answer, predicted = _answered(model, X, options, level)
+        answer, outputs = answered(model, X, Options(**options), level)
         weights, support = answer.weights, answer.support
         totals.note(answer)
-    totals.unfamiliar += tables.count_unfamiliar(model, X)
-    totals.unlike += tables.count_unlike(support)
-    for name, column, is_known in _prediction_columns(model, predicted):
-        yield name, pa.array(column, mask=~is_known)
-    for m, name in enumerate(names):
-        yield f"weight_{name}", weights[:, m]
-    yield "support", support
-    labels = np.array(names, dtype=object)
-    trusted = [";".join(labels[row]) for row in np.asarray(weights) != 0]
-    yield "asked", np.array(trusted, dtype=object)
-
-
-def _answered(
-    model: Model, X: pa.Table, options: AnswerOptions, level: float | None
-) -> tuple[Answer, Predicted]:
-    """Predict some rows; no interval or set in a row without any prediction."""
-    if level is None:
-        answer = model.answer(X, **options)
-        return answer, Predicted(answer.averages)
-    if model.missing == "error":
-        P = np.asarray(model.candidate_predictions(X))
-        answer = model.answer(X, P, **options)
-    else:
-        state = run_all(model, X, Options(**options))
-        P = state.with_gaps()
-        answer = replace(model.answer(X, P, **options), failures=state.failures)
-    rows: Rows = np.flatnonzero(known_predictions(P).any(axis=1))
-    if not len(rows):
-        return answer, replace(_nothing(model, level, X.num_rows), outputs=answer.averages)
-    X_some, P_some = take_rows(X, rows), P[rows]
-    if isinstance(model, LocalMAClassifier):
-        chosen = np.zeros(answer.averages.shape, dtype=bool)
-        chosen[rows] = model.predict_set(X_some, level, P_some)
-        return answer, Predicted(answer.averages, chosen=chosen)
-    low, high = np.full((2, *answer.averages.shape), np.nan)
-    low[rows], high[rows] = model.predict_interval(X_some, level, P_some)
-    return answer, Predicted(answer.averages, low, high)
-
-
-def _nothing(model: Model, level: float | None, n: int = 0) -> Predicted:
-    """Predictions that are all missing."""
-    outputs: Array = np.full((n, *output_shape(model)), np.nan)
-    if level is None:
-        return Predicted(outputs)
-    if isinstance(model, LocalMAClassifier):
-        return Predicted(outputs, chosen=np.zeros(outputs.shape, dtype=bool))
-    return Predicted(outputs, outputs, outputs)
-
-
-def _prediction_columns(
-    model: Model, predicted: Predicted
-) -> Iterator[tuple[str, AnyArray, RowMask]]:
-    """Name, values and known rows of each column of predictions."""
-    outputs = predicted.outputs
-    if isinstance(model, LocalMAClassifier):
-        known = ~np.isnan(outputs[:, 0])
-        yield "prediction", model.classes_[outputs.argmax(axis=1)], known
-        if predicted.chosen is not None:
-            labels = np.array([str(label) for label in model.classes_.tolist()], dtype=object)
-            sets = [";".join(labels[row]) for row in predicted.chosen]
-            yield "set", np.array(sets, dtype=object), np.asarray(predicted.chosen.any(axis=1))
-        for k, label in enumerate(model.classes_.tolist()):
-            yield f"p_{label}", outputs[:, k], known
-        return
-    columns = {"prediction": outputs, "low": predicted.low, "high": predicted.high}
-    for k in range(1 if outputs.ndim == 1 else outputs.shape[1]):
-        for name, table in columns.items():
-            if table is not None:
-                values = table if outputs.ndim == 1 else table[:, k]
-                suffix = "" if outputs.ndim == 1 else f"_{k}"
-                yield f"{name}{suffix}", values, ~np.isnan(values)
+    totals.unfamiliar += count_unfamiliar(model, X)
+    totals.unlike += count_unlike(support)
+    return answer_columns(model, weights, support, outputs)
 
 
 def _join(copied: pa.Table, scores: list[NamedColumn]) -> pa.Table:
