@@ -33,7 +33,7 @@ BLOCK_ROWS = 262_144
 """Row groups are joined to blocks of at most this size; a larger row group is a block."""
 MOST_CRASHES = 3
 """So often a candidate may end the process on the same rows before it counts as failed."""
-MANIFEST, ATTEMPTS = "job.json", ".attempts"
+MANIFEST, ATTEMPTS = "_job.json", ".attempts"
 PART = re.compile(r"part-\d{6,}-[0-9a-f]{12}\.parquet")
 FORMAT = 1
 
@@ -306,6 +306,19 @@ class JobFolder:
             metadata = pq.read_schema(self.path / block.name).metadata
             total.add(Counts.from_json(metadata[b"localma"]))
         return total
+
+    def keep_state(self, block: Block, content: bytes) -> None:
+        """Keep the predictions so far of a block that needs another pass."""
+        (self.path / ATTEMPTS).mkdir(exist_ok=True)
+        write_whole(self._state_file(block), content)
+
+    def kept_state(self, block: Block) -> bytes:
+        """Return what `keep_state` kept; nothing in the first pass."""
+        file = self._state_file(block)
+        return file.read_bytes() if file.exists() else b""
+
+    def _state_file(self, block: Block) -> Path:
+        return self.path / ATTEMPTS / f"{block.name}.npz"
 
     @contextmanager
     def attempt(self, mark: str, candidate: str) -> Iterator[None]:

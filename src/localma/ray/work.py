@@ -20,8 +20,9 @@ import numpy as np
 
 from localma._optional import optional
 from localma._types import AnyArray, Array, RowMask
-from localma.candidates import Pool, read_pool
+from localma.candidates import Pool
 from localma.candidates.outputs import OutputNames, Table
+from localma.candidates.pool_file import read_pool
 from localma.errors import InvalidInputError, LocalMAWarning
 from localma.estimators import check_finite
 from localma.imports import modules_beside
@@ -49,6 +50,7 @@ else:
 
 Row = dict[str, object]
 """A row of the Ray data set: one block of the job."""
+NOTHING: Row = {"state": b"", "done": False}
 BATCH_ROWS = 65_536
 THREAD_VARIABLES = ("LOKY_MAX_CPU_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -100,17 +102,21 @@ class Averaging(Combining):
         self.is_strict = (options.missing or model.missing) == "error"
 
     def hints(self) -> Known:
+        """Types of the input columns that a file may not state."""
         return known_columns(self.model)
 
     def ready(self, table: pa.Table) -> Table:
+        """The inputs, as the candidates take them."""
         if hasattr(self.model, "feature_names_in_"):
             return cast(Table, table)
         return as_array(table)
 
     def nothing(self, n: int) -> Predicted:
+        """No predictions of n rows yet."""
         return Predicted.empty(self.model, n)
 
     def calls(self, X: Table, guard: Guard) -> Calls:
+        """The candidates, ready to be called."""
         X = self.model._check_inputs(X, allow_missing=not self.is_strict)
         return Calls.of(self.model, X, self.options, monotonic(), self.is_strict, guard)
 
@@ -122,10 +128,12 @@ class Averaging(Combining):
         return Weights(self.model, inputs, self.options)
 
     def needed(self, X: Table, state: Predicted) -> RowMask:
+        """The calls (n, M) that are needed and were not made yet."""
         V = self._weights(X).given(state.failed)
         return np.asarray((V > 0.0) & ~state.asked)
 
     def result(self, X: Table, state: Predicted) -> tuple[list[NamedColumn], Counts]:
+        """The columns to write, when nothing more is needed."""
         weights = self._weights(X)
         V = weights.given(state.failed)
         empty = np.flatnonzero(V.sum(axis=1) == 0.0)
@@ -135,6 +143,7 @@ class Averaging(Combining):
         return self._written(X, given.weights, given.support, Outputs(given.averages), state)
 
     def all_at_once(self, X: Table, guard: Guard) -> tuple[list[NamedColumn], Counts]:
+        """Run all candidates that are needed, in this process."""
         given, outputs = answered(self.model, X, self.options, self.level, guard)
         return self._written(X, given.weights, given.support, outputs, given)
 
@@ -167,15 +176,19 @@ class Collecting(Combining):
             self.shape = (len(pool.classes),)
 
     def hints(self) -> Known:
+        """Types of the input columns that a file may not state."""
         return Known()
 
     def ready(self, table: pa.Table) -> Table:
+        """The inputs, as the candidates take them."""
         return cast(Table, table) if self.as_frame else as_array(table)
 
     def nothing(self, n: int) -> Predicted:
+        """No predictions of n rows yet."""
         return Predicted.none(self.names, n, self.shape)
 
     def calls(self, X: Table, guard: Guard) -> Calls:
+        """The candidates, ready to be called."""
         return Calls(
             self.pool,
             X,
@@ -189,9 +202,11 @@ class Collecting(Combining):
         )
 
     def needed(self, X: Table, state: Predicted) -> RowMask:
+        """The calls (n, M) that are needed and were not made yet."""
         return ~state.asked
 
     def result(self, X: Table, state: Predicted) -> tuple[list[NamedColumn], Counts]:
+        """The columns to write, when nothing more is needed."""
         empty = np.flatnonzero(state.failed.all(axis=1))
         if len(empty) and self.options.missing == "renormalize":
             raise no_answer(empty, len(state.failed), state.failures)
@@ -304,14 +319,18 @@ class Actor:
 
     Parameters
     ----------
-    job : Job
+    jobs : list of one reference to a Job in bytes; arrays in it can be written to
     batch_rows : rows per call of the candidates
     cpus : number of processors
     candidate : the only candidate that runs here; None for all
     """
 
-    def __init__(self, job: Job, batch_rows: int, cpus: float, candidate: str | None = None):
+    def __init__(
+        self, jobs: Sequence[object], batch_rows: int, cpus: float, candidate: str | None = None
+    ) -> None:
         limit_threads(cpus)
+        packed = optional("ray", extra="ray").get(jobs[0])
+        job: Job = optional("ray.cloudpickle", extra="ray").loads(packed)
         self.job, self.batch_rows, self.folder = job, batch_rows, JobFolder(job.folder)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LocalMAWarning)
@@ -321,7 +340,7 @@ class Actor:
     def __call__(self, row: Row) -> Row:
         """Work on a block. An error becomes a part of the row, so that other blocks go on."""
         block = self.job.blocks[cast(int, row["id"])]
-        if row.get("error") or row.get("done"):
+        if row.get("error"):
             return row
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LocalMAWarning)
@@ -329,7 +348,7 @@ class Actor:
                 with self.folder.attempt(f"{block.number}", f"block {block.number}"):
                     return {"id": row["id"], "error": "", **self.work(block, row)}
             except Exception as error:
-                return {"id": row["id"], "error": describe(error, block), "state": b"", "done": False}
+                return {"id": row["id"], "error": describe(error, block), **NOTHING}
 
     def work(self, block: Block, row: Row) -> Row:
         """Run all candidates, and write the results."""
@@ -340,6 +359,11 @@ class Actor:
             total.add(counts)
         self.folder.write(block, pa.concat_tables(tables), total)
         return {"state": b"", "done": True}
+
+    def states(self, block: Block, row: Row) -> list[Predicted]:
+        """Predictions from the stages before this one, or from an earlier pass."""
+        content = cast(bytes, row.get("state", b"")) or self.folder.kept_state(block)
+        return unpacked(content, self.combining)
 
     def batches(self, block: Block) -> Iterator[tuple[Table, pa.Table, Guard]]:
         """Yield inputs, copied columns and guards of the batches of a block."""
@@ -364,8 +388,9 @@ class AskingActor(Actor):
     """Runs one candidate on the rows that need it, and passes the predictions on."""
 
     def work(self, block: Block, row: Row) -> Row:
+        """Work on a block."""
         assert self.m is not None
-        states = unpacked(cast(bytes, row["state"]), self.combining)
+        states = self.states(block, row)
         for k, (X, _, guard) in enumerate(self.batches(block)):
             if k == len(states):
                 states.append(self.combining.nothing(len(cast(AnyArray, X))))
@@ -381,13 +406,15 @@ class FinishingActor(Actor):
     """Writes the results when every candidate that is needed has run; otherwise asks for more."""
 
     def work(self, block: Block, row: Row) -> Row:
-        states = unpacked(cast(bytes, row["state"]), self.combining)
+        """Work on a block."""
+        states = self.states(block, row)
         tables, total = [], Counts()
         for state, (X, kept, guard) in zip(states, self.batches(block), strict=True):
             calls = self.combining.calls(X, guard)
             while (needed := self.combining.needed(X, state)).any():
                 if (calls.first(needed) & ~state.asked).any():
-                    return {"state": packed(states), "done": False}
+                    self.folder.keep_state(block, packed(states))
+                    return {"state": b"", "done": False}
                 calls.ask(needed, state)
             columns, counts = self.combining.result(X, state)
             tables.append(join(kept, columns))
