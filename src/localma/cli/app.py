@@ -220,7 +220,7 @@ def naming_option(prefix: str = "") -> Iterator[None]:
         raise WrongCallError(prefix + error.plain) from error
 
 
-def _check_table(path: Path) -> Path:
+def check_table(path: Path) -> Path:
     """Refuse a table that does not exist; typer itself does not know "-"."""
     if path != STANDARD:
         if not path.is_file():
@@ -237,7 +237,7 @@ TableFile = Annotated[
     Path,
     Argument(
         dir_okay=False,
-        callback=_check_table,
+        callback=check_table,
         help="A table: CSV, Excel, Parquet, Arrow or JSON Lines; - is standard input.",
     ),
 ]

@@ -7,25 +7,27 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import numpy as np
 import pyarrow as pa
-from typer import Option
+from typer import Argument, Option
 
 from localma._types import Array
 from localma.cli import tables, terminal
 from localma.cli.app import (
     AsJson,
     ModelFile,
-    TableFile,
     TextFlags,
     Trust,
     WrongCallError,
+    check_table,
     check_table_out,
+    naming_option,
     option,
 )
 from localma.errors import InvalidInputError
+from localma.formatting import count
 from localma.model_file import Model
 from localma.production.answer import Answer
 from localma.production.budget import Allowance
@@ -45,14 +47,25 @@ from localma.tables.files import TableReader, open_table, writing
 from localma.tables.roles import check_column
 from localma.tables.sniffing import STANDARD
 
+if TYPE_CHECKING:
+    from localma.ray import Finished
+
 MISSING: tuple[str, ...] = get_args(Missing)
 """What to do with rows for which a candidate has no prediction."""
 
 
 def predict(
     model: ModelFile,
-    table: TableFile,
-    out: Annotated[Path, Option(help="The table to write; - is standard output.")],
+    table: Annotated[
+        Path,
+        Argument(
+            help="A table: CSV, Excel, Parquet, Arrow or JSON Lines; - is standard input. With "
+            "--ray, a Parquet file or a folder of Parquet files."
+        ),
+    ],
+    out: Annotated[
+        Path, Option(help="The table to write; - is standard output. With --ray, a folder.")
+    ],
     *,
     keep: Annotated[
         list[str] | None, option("COLUMNS", "Columns to copy, such as an id, separated by commas.")
@@ -91,6 +104,14 @@ def predict(
             "high. For classes, add the column set. All candidates are needed in every row.",
         ),
     ] = None,
+    ray: Annotated[
+        str | None,
+        option(
+            "ADDRESS",
+            "Run on a Ray cluster: local to start Ray on this machine, auto for the cluster of "
+            "this machine, or an address. A run that was stopped continues.",
+        ),
+    ] = None,
     raw_cells: Annotated[
         bool,
         Option(
@@ -111,7 +132,9 @@ def predict(
 
     Example: localma predict rent.localma new.csv --out scored.csv
     """
-    check_table_out(out, model, table)
+    if ray is None:
+        check_table(table)
+        check_table_out(out, model, table)
     if missing not in (None, *MISSING):
         raise WrongCallError(f"--missing must be error, renormalize or nan; received {missing!r}.")
     if as_json and out == STANDARD:
@@ -128,6 +151,10 @@ def predict(
         retries=retries,
     )
     _check_interval(fitted, interval)
+    if ray is not None:
+        remote = Remote(ray, model, table, out, trust)
+        _predict_on_ray(remote, fitted, keep, interval, options, as_json)
+        return
     reader = open_table(table, text.options())
     copied_names = tables.split_names("--keep", keep, reader.names)
     for name in copied_names:
@@ -147,6 +174,82 @@ def predict(
             totals.rows += X.num_rows
             advance(X.num_rows)
     _report(fitted, totals, reader, out, as_json)
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A prediction on a Ray cluster: its address and files, and whether the model is trusted."""
+
+    address: str
+    model: Path
+    table: Path
+    out: Path
+    trust: bool
+
+
+def _predict_on_ray(
+    remote: Remote,
+    fitted: Model,
+    keep: list[str] | None,
+    level: float | None,
+    options: AnswerOptions,
+    as_json: bool,
+) -> None:
+    """Predict Parquet files on a cluster, and report as for a table that is read here."""
+    from localma.ray import predict as predict_on_ray
+    from localma.ray.job import list_files
+
+    if remote.out == STANDARD or (remote.out.exists() and not remote.out.is_dir()):
+        raise WrongCallError(f"--out: with --ray, name a folder; received {str(remote.out)!r}.")
+    with naming_option("--ray: "):
+        files = list_files(remote.table)
+    names = open_table(files[0]).names
+    options = cast(AnswerOptions, {**options, "missing": fitted.missing})
+    finished = predict_on_ray(
+        remote.model,
+        files,
+        remote.out,
+        keep=tables.split_names("--keep", keep, names),
+        interval=level,
+        trust=remote.trust,
+        address=remote.address,
+        **options,
+    )
+    tables.note_unfamiliar(Counter(finished.unfamiliar), finished.rows)
+    tables.note_unlike(fitted, finished.unlike_sample, finished.rows)
+    _note_failures(finished)
+    if as_json:
+        failed: Counter[str] = Counter()
+        for failure in finished.failures:
+            failed[failure.candidate] += failure.rows
+        terminal.print_json(
+            {
+                "rows": finished.rows,
+                "out": str(remote.out),
+                "candidates": list(fitted.candidate_names_),
+                "unlike_sample": finished.unlike_sample,
+                "without_prediction": finished.without_prediction,
+                "failed": dict(failed),
+                "blocks": finished.blocks,
+                "blocks_computed": finished.computed,
+            }
+        )
+        return
+    terminal.say(
+        f"wrote {finished.rows:,} rows to {remote.out}, {finished.computed} of "
+        f"{count(finished.blocks, 'block')} in this run"
+    )
+
+
+def _note_failures(finished: Finished) -> None:
+    if finished.failures:
+        terminal.note(
+            f"{finished.without_prediction:,} of {finished.rows:,} rows have no prediction. "
+            "Candidates without one:"
+        )
+    for failure in finished.failures:
+        rows = count(failure.rows, "row")
+        terminal.note(f"- candidate {failure.candidate!r} {failure.reason} in {rows}.")
 
 
 @dataclass

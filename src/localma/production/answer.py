@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from localma._types import AnyArray, Array, Json, RowMask, Rows
+from localma._types import AnyArray, Array, Float64, Json, RowMask, Rows
 from localma.candidates.outputs import OutputNames, Table
 from localma.candidates.pool import Pool, Predictions, Request
 from localma.equations import local_average
@@ -404,7 +404,7 @@ class Calls:
         options: Options,
         *,
         outputs: OutputNames,
-        reference: Array,
+        reference: Float64,
         began: float,
         is_strict: bool,
         guard: Guard = nullcontext,

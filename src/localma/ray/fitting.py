@@ -211,7 +211,7 @@ def packed_arrays(arrays: Mapping[str, AnyArray]) -> bytes:
 
     stream = BytesIO()
     texts = {k: v.astype(str) if v.dtype.kind == "O" else v for k, v in arrays.items()}
-    np.savez(stream, allow_pickle=False, **texts)  # type: ignore[arg-type]
+    np.savez(stream, allow_pickle=False, **texts)
     return stream.getvalue()
 
 

@@ -7,9 +7,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack
 
+from localma._optional import optional
 from localma._types import Json
 from localma.candidates import Pool, recipe_beside
 from localma.candidates.outputs import Task
@@ -208,6 +210,8 @@ def _run(
     address: str | None,
     progress: bool | None,
 ) -> Finished:
+    if find_spec("ray") is None:  # imported later, because it reads settings at its import
+        optional("ray", extra="ray")
     files = list_files(dataset)
     names = open_table(files[0]).names
     inputs = [name for name in names if name not in keep] if columns is None else list(columns)
@@ -219,7 +223,7 @@ def _run(
     blocks = tuple(list_blocks(files, block_rows))
     folder = str(Path(out).absolute())
     job = Job(source, folder, blocks, tuple(inputs), tuple(keep))
-    about = {**about, "columns": inputs, "keep": list(keep), "batch_rows": batch_rows}
+    about = {**about, "columns": [*inputs], "keep": [*keep], "batch_rows": batch_rows}
     return run_job(
         job, stages, about, stops=combining.is_strict, address=address, progress=progress
     )

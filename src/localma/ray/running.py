@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from math import floor
@@ -236,7 +236,7 @@ class Run:
         if self.stops:
             raise as_exception(error)
 
-    def rows(self, blocks: tuple[Block, ...]) -> Iterator[dict[str, Any]]:
+    def rows(self, blocks: tuple[Block, ...]) -> Generator[dict[str, Any]]:
         """Stream blocks through all stages, each in its own pool of actors."""
         data = optional("ray.data", extra="ray")
         packed = optional("ray.cloudpickle", extra="ray").dumps(replace(self.job, blocks=blocks))

@@ -455,7 +455,7 @@ def packed(states: Sequence[Predicted]) -> bytes:
         failures.append([[f.candidate, f.reason, f.text, f.rows] for f in state.failures])
     arrays["failures"] = np.frombuffer(json.dumps(failures).encode(), dtype=np.uint8)
     stream = BytesIO()
-    np.savez(stream, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+    np.savez(stream, allow_pickle=False, **arrays)
     return stream.getvalue()
 
 
