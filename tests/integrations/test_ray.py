@@ -15,10 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-# Ray reads these when it is imported: listen on 127.0.0.1, send nothing.
+# Ray reads these when it is imported: listen on 127.0.0.1, send nothing, and let in only processes
+# of these tests, with a token that is in no file.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 pytest.importorskip("ray.data", reason="the extra 'ray' is not installed")
 pa = pytest.importorskip("pyarrow")
@@ -46,16 +48,14 @@ NODE = {"num_cpus": 2, "object_store_memory": STORE, "node_ip_address": "127.0.0
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A head without processors, and two nodes. Its token is not in the home of the user."""
+    """A head without processors, and two nodes."""
     from ray.cluster_utils import Cluster
 
-    token = tmp_path_factory.mktemp("ray") / "token"
-    token.write_text(secrets.token_hex(32))
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    settings = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "PYTHONPATH": path}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            patch.setenv(name, value)
+        patch.setenv("PYTHONPATH", path)
+        counted = tmp_path_factory.mktemp("counted")
+        patch.setenv("LOCALMA_TEST_COUNTED", str(counted))  # only processes of the cluster have it
         quick = {
             "health_check_initial_delay_ms": 1_000,
             "health_check_period_ms": 1_000,
@@ -68,7 +68,9 @@ def cluster(tmp_path_factory):
             for _ in range(2):
                 made.add_node(**NODE)
             made.wait_for_nodes()
+            patch.delenv("LOCALMA_TEST_COUNTED")
             ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+            made.counted = counted
             yield made
         finally:
             ray.shutdown()
@@ -149,31 +151,20 @@ def test_predictions_are_those_of_this_process_and_are_not_repeated(cluster, dat
 
 
 def test_each_candidate_has_its_own_workers_and_gets_only_the_rows_that_need_it(
-    cluster, data, tmp_path, monkeypatch
+    cluster, data, tmp_path
 ):
-    monkeypatch.setenv("LOCALMA_TEST_COUNTED", str(tmp_path))
-    model = fitted(left=candidates.counted, right=candidates.right)
-    for file in tmp_path.glob("*.txt"):
-        file.unlink()
-    monkeypatch.delenv("LOCALMA_TEST_COUNTED")
-    folder = pa.array([str(tmp_path)] * N)
-    table = table_of(data).append_column("folder", folder)
-    pq.write_table(table, tmp_path / "with_folder.parquet", row_group_size=GROUP)
-    pool = {
-        "left": candidates.left,
-        "right": candidates.right,
-        "third": candidates.third,
-    }
-    model = fitted(**pool)
-    options = {"max_candidates": 2}
+    pool = {"left": candidates.counted, "right": candidates.right, "third": candidates.third}
+    model, options = fitted(**pool), {"max_candidates": 2}
     workers = {"left": Workers(1, cpus=0.5, batch_rows=100), "right": Workers(1, cpus=0.5)}
-    predict(
-        model, data, tmp_path / "out", keep=["id"], workers=workers, block_rows=GROUP, **options
-    )  # fmt: skip
+    job = {"keep": ["id"], "block_rows": GROUP}
+    predict(model, data, tmp_path / "out", workers=workers, **job, **options)
     table = results(tmp_path / "out")
     assert_whole(table, in_blocks(model, table_of(data), **options))
     asked = [set(row.split(";")) for row in table["asked"].to_pylist()]
     assert {len(row) for row in asked} == {2}
+    counts = [line for file in cluster.counted.glob("*.txt") for line in file.read_text().split()]
+    assert sum(map(int, counts)) == sum("left" in row for row in asked) < N
+    assert max(map(int, counts)) <= 100
 
 
 def test_a_candidate_that_fails_is_named_and_counted_or_stops_the_job(cluster, marked, tmp_path):

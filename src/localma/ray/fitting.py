@@ -305,7 +305,8 @@ def _read_all(
     with connected(address):
         data = optional("ray.data", extra="ray")
         with quiet(data):
-            found = data.range(len(blocks), override_num_blocks=len(blocks)).map(
+            items = [{"id": number} for number in range(len(blocks))]
+            found = data.from_items(items, override_num_blocks=len(blocks)).map(
                 partial(read_arrays, blocks, dict(columns), str(dtype))
             )
             for row in found.iter_rows():

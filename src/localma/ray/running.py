@@ -233,7 +233,7 @@ class Run:
     def note(self, error: dict[str, Any]) -> None:
         """Keep the error of a block, or stop."""
         self.errors.append(error)
-        if self.stops:
+        if self.stops or error["block"] is None:
             raise as_exception(error)
 
     def rows(self, blocks: tuple[Block, ...]) -> Generator[dict[str, Any]]:
@@ -242,7 +242,9 @@ class Run:
         packed = optional("ray.cloudpickle", extra="ray").dumps(replace(self.job, blocks=blocks))
         job = self.ray.put(packed)  # kept as long as the driver lives
         with quiet(data):
-            dataset = data.range(len(blocks), override_num_blocks=len(blocks))
+            # Items are there at once; tasks that make them would need a processor of their own.
+            items = [{"id": number} for number in range(len(blocks))]
+            dataset = data.from_items(items, override_num_blocks=len(blocks))
             for stage, number in zip(self.stages, self.sizes(len(blocks)), strict=True):
                 workers = stage.workers
                 dataset = dataset.map(
@@ -279,6 +281,11 @@ class Run:
 
 def as_exception(error: dict[str, Any]) -> Exception:
     """The error of a block, as an exception of the driver."""
+    if error["block"] is None:
+        return BlockError(
+            f"A process of the cluster cannot load the model: {error['kind']}: {error['text']} All "
+            "nodes need its files and the packages of its candidates."
+        )
     text = f"{error['text']} (block {error['block']})"
     if error["candidate"] is not None:
         return CandidateError(text, candidate=error["candidate"])

@@ -329,9 +329,17 @@ class Actor:
         self, jobs: Sequence[object], batch_rows: int, cpus: float, candidate: str | None = None
     ) -> None:
         limit_threads(cpus)
+        self.batch_rows, self.broken = batch_rows, ""
+        try:
+            self.prepare(jobs, candidate)
+        except Exception as error:  # Ray would start actors again without end
+            self.broken = describe(error, None)
+
+    def prepare(self, jobs: Sequence[object], candidate: str | None) -> None:
+        """Load the model or the pool."""
         packed = optional("ray", extra="ray").get(jobs[0])
         job: Job = optional("ray.cloudpickle", extra="ray").loads(packed)
-        self.job, self.batch_rows, self.folder = job, batch_rows, JobFolder(job.folder)
+        self.job, self.folder = job, JobFolder(job.folder)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LocalMAWarning)
             self.combining = job.source.make()
@@ -339,9 +347,11 @@ class Actor:
 
     def __call__(self, row: Row) -> Row:
         """Work on a block. An error becomes a part of the row, so that other blocks go on."""
-        block = self.job.blocks[cast(int, row["id"])]
         if row.get("error"):
             return row
+        if self.broken:
+            return {"id": row["id"], "error": self.broken, **NOTHING}
+        block = self.job.blocks[cast(int, row["id"])]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LocalMAWarning)
             try:
@@ -435,13 +445,13 @@ def join(kept: pa.Table, columns: Sequence[NamedColumn]) -> pa.Table:
     return pa.table(joined)
 
 
-def describe(error: Exception, block: Block) -> str:
-    """Describe an error for the driver, as JSON."""
+def describe(error: Exception, block: Block | None) -> str:
+    """Describe an error for the driver, as JSON; without a block it is an error of all blocks."""
     about: Mapping[str, object] = {
         "candidate": getattr(error, "candidate", None),
         "kind": type(error).__name__,
         "text": str(error)[:1000],
-        "block": block.number,
+        "block": None if block is None else block.number,
     }
     return json.dumps(about)
 
