@@ -123,7 +123,7 @@ def compute_on_ray(
         most = max(1, 2 * int(ray.cluster_resources().get("CPU", 1)))
         while True:
             while failed is None and len(running) < most and (task := next(todo, None)):
-                running[compute.remote(study, asdict(task))] = task
+                running[compute.remote(study, asdict(task), sys.path)] = task
             if not running:
                 break
             finished, _ = ray.wait(list(running))
@@ -144,8 +144,9 @@ def compute_on_ray(
 MOST_RETRIES = 5
 
 
-def _compute_one(study_name: str, task: dict[str, Any]) -> dict[str, Any]:
-    """Compute one replicate, in a process of the cluster."""
+def _compute_one(study_name: str, task: dict[str, Any], path: list[str]) -> dict[str, Any]:
+    """Compute one replicate, in a process of the cluster; path : folders of modules."""
+    sys.path.extend(folder for folder in path if folder not in sys.path)
     os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
     return _answer(load_study(study_name), Task(**task))
 

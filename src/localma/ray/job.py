@@ -321,21 +321,27 @@ class JobFolder:
         return self.path / ATTEMPTS / f"{block.name}.npz"
 
     @contextmanager
-    def attempt(self, mark: str, candidate: str) -> Iterator[None]:
+    def attempt(self, mark: str, candidate: str, most: int = MOST_CRASHES) -> Iterator[None]:
         """Note on disk that a candidate runs; refuse one that ended its process before.
 
         A process that is killed, for example because memory ran out, leaves its mark.
+
+        Parameters
+        ----------
+        mark : what runs, as the name of a file
+        candidate : the name of the candidate
+        most : the number of killed processes from which on it is refused
         """
         path = self.path / ATTEMPTS / mark
         path.parent.mkdir(exist_ok=True)  # another run may have ended in the meantime
         with open(path, "ab") as file:
             crashes = file.tell()
-            if crashes < MOST_CRASHES:
+            if crashes < most:
                 file.write(b".")
-        if crashes >= MOST_CRASHES:
+        if crashes >= most:
             raise CandidateError(
-                f"Candidate {candidate!r} ended its process {crashes} times on these rows, "
-                "usually because memory ran out.",
+                f"Candidate {candidate!r} ended its process {crashes} times on these rows, usually "
+                "because memory ran out.",
                 candidate=candidate,
             )
         try:

@@ -39,7 +39,7 @@ from localma.production.tables import (
     count_unlike,
     known_columns,
 )
-from localma.ray.job import Block, Counts, JobFolder
+from localma.ray.job import MOST_CRASHES, Block, Counts, JobFolder
 from localma.tables.cells import Known
 from localma.tables.files import ParquetReader, open_table
 
@@ -355,7 +355,9 @@ class Actor:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LocalMAWarning)
             try:
-                with self.folder.attempt(f"{block.number}", f"block {block.number}"):
+                # Every candidate may end the process before it is refused.
+                most = MOST_CRASHES * (len(self.combining.names) + 1)
+                with self.folder.attempt(f"{block.number}", f"block {block.number}", most):
                     return {"id": row["id"], "error": "", **self.work(block, row)}
             except Exception as error:
                 return {"id": row["id"], "error": describe(error, block), **NOTHING}
