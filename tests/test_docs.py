@@ -33,6 +33,7 @@ NEEDS = {
     "how-to/cache.md": (*CLI, "pandas"),
     "how-to/classes.md": ("pandas",),
     "how-to/failures-and-budgets.md": ("pandas",),
+    "how-to/cluster.md": ("ray", *CLI),
     "how-to/files.md": ("pandas", "onnxruntime", "skl2onnx", "skops", *TORCH),
     "how-to/groups-time-weights.md": (*CLI, "pandas"),
     "how-to/images.md": (*TORCH, "PIL"),
@@ -53,6 +54,7 @@ WITHOUT_CODE = {
     "how-it-works.md",
     "index.md",
     "results.md",
+    "scale.md",
 }
 
 BLOCK = re.compile(r"^```(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -43,6 +43,7 @@ N, GROUP = 2_000, 200
 STORE = 100 * 2**20
 MARKED = [450, 1_650]
 """Rows with an input on which some candidates fail, in two of ten blocks."""
+TWO = Workers(2)
 NODE = {"num_cpus": 2, "object_store_memory": STORE, "node_ip_address": "127.0.0.1"}
 
 
@@ -59,8 +60,8 @@ def cluster(tmp_path_factory):
         quick = {
             "health_check_initial_delay_ms": 1_000,
             "health_check_period_ms": 1_000,
-            "health_check_timeout_ms": 2_000,
-            "health_check_failure_threshold": 4,
+            "health_check_timeout_ms": 10_000,  # a busy machine is not a lost node
+            "health_check_failure_threshold": 5,
         }
         head = {**NODE, "num_cpus": 0, "include_dashboard": False, "_system_config": quick}
         made = Cluster(initialize_head=True, head_node_args=head)
@@ -131,7 +132,7 @@ def assert_whole(table, wanted):
 
 def test_predictions_are_those_of_this_process_and_are_not_repeated(cluster, data, tmp_path):
     model = fitted(left=candidates.left, right=candidates.right)
-    job = {"keep": ["id"], "block_rows": GROUP}
+    job = {"keep": ["id"], "block_rows": GROUP, "workers": TWO}
     finished = predict(model, data, tmp_path / "out", **job)
     assert (finished.rows, finished.blocks, finished.computed) == (N, 10, 10)
     assert_whole(results(tmp_path / "out"), in_blocks(model, table_of(data)))
@@ -170,7 +171,7 @@ def test_each_candidate_has_its_own_workers_and_gets_only_the_rows_that_need_it(
 def test_a_candidate_that_fails_is_named_and_counted_or_stops_the_job(cluster, marked, tmp_path):
     model = fitted(frail=candidates.raises, right=candidates.right, third=candidates.third)
     job = {"keep": ["id"], "block_rows": GROUP}
-    finished = predict(model, marked, tmp_path / "out", **job)
+    finished = predict(model, marked, tmp_path / "out", workers=TWO, **job)
     (failure,) = finished.failures
     assert (failure.candidate, failure.rows) == ("frail", 2 * GROUP)
     assert "MemoryError: not enough memory" in failure.reason
@@ -183,13 +184,13 @@ def test_a_candidate_that_fails_is_named_and_counted_or_stops_the_job(cluster, m
     assert chained.failures == finished.failures
     assert_whole(results(tmp_path / "chain"), wanted)
     with pytest.raises(CandidateError, match=r"'frail'.*not enough memory.*\(block [28]\)"):
-        predict(model, marked, tmp_path / "strict", missing="error", **job)
+        predict(model, marked, tmp_path / "strict", missing="error", workers=TWO, **job)
 
 
 def test_a_candidate_that_ends_its_process_is_named_and_counted(cluster, marked, tmp_path):
     model = fitted(deadly=candidates.dies, right=candidates.right)
     job = {"keep": ["id"], "block_rows": GROUP}
-    finished = predict(model, marked, tmp_path / "out", workers=Workers(2), **job)
+    finished = predict(model, marked, tmp_path / "out", workers=TWO, **job)
     (failure,) = finished.failures
     assert (failure.candidate, failure.rows) == ("deadly", 2 * GROUP)
     assert "ended its process 3 times" in failure.reason
@@ -201,7 +202,7 @@ def test_a_candidate_that_ends_its_process_is_named_and_counted(cluster, marked,
 
 def test_blocks_that_fail_do_not_stop_the_others(cluster, marked, tmp_path):
     pool = {"frail": candidates.raises}
-    job = {"columns": ["a", "b"], "keep": ["id"], "block_rows": GROUP}
+    job = {"columns": ["a", "b"], "keep": ["id"], "block_rows": GROUP, "workers": TWO}
     with pytest.raises(
         BlockError, match=r"^2 of 10 blocks failed; the others are finished"
     ) as told:
@@ -219,6 +220,7 @@ class Killer(threading.Thread):
     def __init__(self, cluster, happened):
         super().__init__(daemon=True)
         self.cluster, self.happened, self.killed = cluster, happened, False
+        cluster.wait_for_nodes()
 
     def run(self):
         for _ in range(600):
@@ -240,9 +242,7 @@ def test_a_killed_node_changes_nothing(cluster, data, tmp_path):
     out = tmp_path / "out"
     killer = Killer(cluster, lambda: parts(out) >= 2)
     killer.start()
-    finished = predict(
-        model, data, out, keep=["id"], block_rows=GROUP, workers=Workers(4, cpus=1.0)
-    )
+    finished = predict(model, data, out, keep=["id"], block_rows=GROUP, workers=Workers(4))
     killer.join()
     assert killer.killed
     assert finished.rows == N
@@ -294,13 +294,12 @@ def test_classes_and_all_predictions_of_a_pool(cluster, tmp_path):
     labels = np.where(rng.uniform(size=400) < 0.5, "no", "yes")
     model = LocalMAClassifier(pool, gate="local", random_state=0).fit(table, labels)
     model.save(tmp_path / "m.localma")
-    predict(tmp_path / "m.localma", tmp_path / "t.parquet", tmp_path / "out", block_rows=100)
+    job = {"block_rows": 100, "workers": TWO}
+    predict(tmp_path / "m.localma", tmp_path / "t.parquet", tmp_path / "out", **job)
     table_out = results(tmp_path / "out")
     assert table_out["prediction"].to_pylist() == model.predict(table).tolist()
     np.testing.assert_allclose(table_out["p_yes"].to_numpy(), model.predict_proba(table)[:, 1])
-    predict_pool(
-        pool, tmp_path / "t.parquet", tmp_path / "pool", task="classification", block_rows=100
-    )
+    predict_pool(pool, tmp_path / "t.parquet", tmp_path / "pool", task="classification", **job)
     np.testing.assert_array_equal(results(tmp_path / "pool")["b_yes"].to_numpy(), 1 - p[1])
 
 
@@ -452,3 +451,11 @@ def test_too_many_workers_are_refused(cluster, data, tmp_path):
     model = fitted(left=candidates.left, right=candidates.right)
     with pytest.raises(InvalidInputError, match="need 9 processors and 0 GPUs; the cluster has"):
         predict(model, data, tmp_path / "out", workers=Workers(9))
+
+
+def test_the_page_runs(cluster, tmp_path, monkeypatch):
+    from tests.test_docs import Reader, text_of
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Reader(tmp_path).read(text_of("how-to/cluster.md"))

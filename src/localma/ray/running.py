@@ -241,6 +241,7 @@ class Run:
         data = optional("ray.data", extra="ray")
         packed = optional("ray.cloudpickle", extra="ray").dumps(replace(self.job, blocks=blocks))
         job = self.ray.put(packed)  # kept as long as the driver lives
+        folders = [os.path.abspath(folder) for folder in sys.path]
         with quiet(data):
             # Items are there at once; tasks that make them would need a processor of their own.
             items = [{"id": number} for number in range(len(blocks))]
@@ -249,7 +250,12 @@ class Run:
                 workers = stage.workers
                 dataset = dataset.map(
                     stage.kind,
-                    fn_constructor_args=([job], workers.batch_rows, workers.cpus, stage.candidate),
+                    fn_constructor_args=(
+                        [job, *folders],
+                        workers.batch_rows,
+                        workers.cpus,
+                        stage.candidate,
+                    ),
                     compute=data.ActorPoolStrategy(size=number, max_tasks_in_flight_per_actor=2),
                     num_cpus=workers.cpus,
                     **({"num_gpus": workers.gpus} if workers.gpus else {}),

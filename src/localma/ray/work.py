@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -14,7 +15,7 @@ from io import BytesIO
 from math import ceil
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -319,25 +320,27 @@ class Actor:
 
     Parameters
     ----------
-    jobs : list of one reference to a Job in bytes; arrays in it can be written to
+    start : a reference to a Job in bytes, so that arrays in it can be written to; and the folders
+        in which the driver finds modules
     batch_rows : rows per call of the candidates
     cpus : number of processors
     candidate : the only candidate that runs here; None for all
     """
 
     def __init__(
-        self, jobs: Sequence[object], batch_rows: int, cpus: float, candidate: str | None = None
+        self, start: Sequence[Any], batch_rows: int, cpus: float, candidate: str | None = None
     ) -> None:
         limit_threads(cpus)
         self.batch_rows, self.broken = batch_rows, ""
         try:
-            self.prepare(jobs, candidate)
+            self.prepare(start, candidate)
         except Exception as error:  # Ray would start actors again without end
             self.broken = describe(error, None)
 
-    def prepare(self, jobs: Sequence[object], candidate: str | None) -> None:
+    def prepare(self, start: Sequence[Any], candidate: str | None) -> None:
         """Load the model or the pool."""
-        packed = optional("ray", extra="ray").get(jobs[0])
+        packed = optional("ray", extra="ray").get(start[0])
+        sys.path.extend(folder for folder in start[1:] if folder not in sys.path)
         job: Job = optional("ray.cloudpickle", extra="ray").loads(packed)
         self.job, self.folder = job, JobFolder(job.folder)
         with warnings.catch_warnings():
