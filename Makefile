@@ -64,8 +64,8 @@ wheel: $(VENV)/.demo  ## build the distributions, install the wheel in a new env
 	$(BIN)/python -m zipfile -l dist/*.whl | cut -d/ -f1-2 | sort -u
 	cd $(WHEEL) && bin/localma demo --out demo
 
-test-integrations: $(INTEGRATIONS)/.test  ## real models of LightGBM, XGBoost, CatBoost, statsmodels
-	$(INTEGRATIONS)/bin/pytest -n 2 tests/integrations
+test-integrations: $(INTEGRATIONS)/.test  ## real models of LightGBM, XGBoost, CatBoost, statsmodels; a Ray cluster
+	$(INTEGRATIONS)/bin/pytest -n 2 --dist loadgroup tests/integrations
 
 study: $(VENV)/.dev  ## make study NAME=simulations
 	$(BIN)/python -m studies run $(NAME)

@@ -60,6 +60,7 @@ def command_run(arguments: argparse.Namespace) -> None:
         arguments.quick,
         arguments.workers,
         arguments.again,
+        arguments.ray,
     )
     check_request(load_study(arguments.name), request)
     print(f"summary: {run(arguments.name, request, arguments.results)}", file=sys.stderr)
@@ -149,6 +150,13 @@ def make_parser() -> argparse.ArgumentParser:
     running.add_argument("--workers", type=int, default=Request.workers)
     running.add_argument(
         "--again", action="store_true", help="replace stored figures of these methods and cells"
+    )
+    running.add_argument(
+        "--ray",
+        nargs="?",
+        const="local",
+        metavar="ADDRESS",
+        help="run on a Ray cluster; without an address, Ray starts on this machine",
     )
     preparing = add("prepare", "compute the files that a study stores outside the repository")
     preparing.add_argument("--size", default="full", help="'small' for --quick")

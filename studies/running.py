@@ -14,7 +14,7 @@ import joblib
 from studies.harness import Cell, Study, load_study
 from studies.storage import Replicates, Store
 from studies.summary import check_materials, commit, machine, versions, write_summary
-from studies.workers import Done, Task, compute_all
+from studies.workers import Done, Task, compute_all, compute_on_ray
 
 RESULTS = Path(__file__).parent / "results"
 QUICK_REPLICATES = 2
@@ -28,6 +28,7 @@ class Request:
     where : key -> allowed values, as texts; methods : None for all.
     workers : number of processes; 0 computes in this process.
     again : whether stored figures of these methods are replaced, after a change of a method.
+    ray : address of a Ray cluster, or "local" to start Ray on this machine; None for processes.
     """
 
     replicates: int | None = None
@@ -36,6 +37,7 @@ class Request:
     quick: bool = False
     workers: int = joblib.cpu_count()
     again: bool = False
+    ray: str | None = None
 
     def picks(self, cell: Cell) -> bool:
         """Whether a cell is wanted."""
@@ -108,7 +110,7 @@ def _compute(
     about = {
         "started": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "methods": sorted({method for task in tasks for method in task.methods}),
-        "workers": request.workers,
+        "workers": request.workers if request.ray is None else f"ray {request.ray}",
         "commit": commit(),
         "materials": check_materials(study, store),
         "versions": versions(),
@@ -122,7 +124,9 @@ def _compute(
             journal.record((cell.identity, done.task.replicate), done.metrics, done.seconds)
             progress.advance()
 
-        if request.workers:
+        if request.ray is not None:
+            compute_on_ray(name, tasks, request.ray, record)
+        elif request.workers:
             compute_all(name, tasks, request.workers, record)
         else:
             for task in tasks:

@@ -1,4 +1,4 @@
-"""Worker processes, which receive replicates and answer as JSON lines over pipes.
+"""Worker processes, which receive replicates and answer as JSON lines over pipes; or Ray tasks.
 
 A worker ends when its input ends, so no worker outlives a run that is killed.
 """
@@ -23,7 +23,7 @@ from typing import Any, Self
 import joblib
 
 from localma.errors import LocalMAError
-from studies.harness import Keys, Metrics, load_study
+from studies.harness import Keys, Metrics, Study, load_study
 
 _THREAD_VARIABLES = (
     "LOKY_MAX_CPU_COUNT",  # the number of cores for joblib, and so for each gate
@@ -103,16 +103,61 @@ def serve(study_name: str) -> None:
     tasks: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(tasks,), daemon=True).start()
     while True:
-        task = Task(**json.loads(tasks.get()))
-        start = time.perf_counter()
-        try:
-            answer: dict[str, Any] = {
-                "metrics": study.replicate(task.keys, task.replicate, task.methods),
-                "seconds": time.perf_counter() - start,
-            }
-        except Exception:
-            answer = {"error": traceback.format_exc()}
+        answer = _answer(study, Task(**json.loads(tasks.get())))
         print(json.dumps(answer), file=answers, flush=True)
+
+
+def compute_on_ray(
+    study: str, tasks: Sequence[Task], address: str, record: Callable[[Done], None]
+) -> None:
+    """Compute tasks on a Ray cluster, one processor each, as in `compute_all`.
+
+    Ray repeats a task if its node or its process is lost. The first failure ends the run, after
+    the running tasks have been recorded.
+    """
+    from localma.ray import connected
+
+    todo, running, failed = iter(tasks), {}, None
+    with connected(address) as ray:
+        compute = ray.remote(num_cpus=1, max_retries=MOST_RETRIES)(_compute_one)
+        most = max(1, 2 * int(ray.cluster_resources().get("CPU", 1)))
+        while True:
+            while failed is None and len(running) < most and (task := next(todo, None)):
+                running[compute.remote(study, asdict(task), sys.path)] = task
+            if not running:
+                break
+            finished, _ = ray.wait(list(running))
+            for reference in finished:
+                task = running.pop(reference)
+                try:
+                    answer = ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    answer = {"error": f"{type(error).__name__}: {error}"}
+                if "error" in answer:
+                    failed = failed or WorkerError(f"{task} failed:\n{answer['error']}")
+                else:
+                    record(Done(task, answer["metrics"], answer["seconds"]))
+    if failed is not None:
+        raise failed
+
+
+MOST_RETRIES = 5
+
+
+def _compute_one(study_name: str, task: dict[str, Any], path: list[str]) -> dict[str, Any]:
+    """Compute one replicate, in a process of the cluster; path : folders of modules."""
+    sys.path.extend(folder for folder in path if folder not in sys.path)
+    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
+    return _answer(load_study(study_name), Task(**task))
+
+
+def _answer(study: Study, task: Task) -> dict[str, Any]:
+    start = time.perf_counter()
+    try:
+        metrics = study.replicate(task.keys, task.replicate, task.methods)
+    except Exception:
+        return {"error": traceback.format_exc()}
+    return {"metrics": metrics, "seconds": time.perf_counter() - start}
 
 
 def _listen(tasks: queue.SimpleQueue[str]) -> None:

@@ -34,6 +34,7 @@ NEEDS = {
     "how-to/changing-pool.md": ("pandas",),
     "how-to/classes.md": ("pandas",),
     "how-to/failures-and-budgets.md": ("pandas",),
+    "how-to/cluster.md": ("ray", *CLI),
     "how-to/files.md": ("pandas", "onnxruntime", "skl2onnx", "skops", *TORCH),
     "how-to/groups-time-weights.md": (*CLI, "pandas"),
     "how-to/images.md": (*TORCH, "PIL"),
@@ -56,6 +57,7 @@ WITHOUT_CODE = {
     "how-it-works.md",
     "index.md",
     "results.md",
+    "scale.md",
 }
 
 BLOCK = re.compile(r"^```(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

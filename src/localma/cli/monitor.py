@@ -27,6 +27,7 @@ from localma.errors import InvalidInputError
 from localma.formatting import number, percent
 from localma.production import Monitor, MonitorReport
 from localma.production.monitor_report import evidence_text
+from localma.production.tables import count_unfamiliar, known_columns, required_columns
 from localma.tables.files import TableReader, open_table
 from localma.tables.roles import check_column
 
@@ -123,9 +124,9 @@ def _observe(
         if column is not None:
             check_column(name, column, reader.names, reader.name)
             tables.check_unique(reader, f"--{name}", column)
-    columns = [] if late else tables.required_columns(model, reader)
+    columns = [] if late else required_columns(model, reader)
     wanted = [name for name in (*columns, key, target, period) if name is not None]
-    known = tables.known_columns(model, target, key)
+    known = known_columns(model, target, key)
     rows = tables.read_some(reader, known, list(dict.fromkeys(wanted)))
     y = None if target is None else rows[target].to_numpy()
     keys = None if key is None else _keys(rows[key], key)
@@ -136,7 +137,7 @@ def _observe(
             watched.label(keys, y)
             return
         X = rows.select(columns)
-        tables.note_unfamiliar(tables.count_unfamiliar(model, X), X.num_rows)
+        tables.note_unfamiliar(count_unfamiliar(model, X), X.num_rows)
         periods = None if period is None else _periods(rows[period], period)
         watched.observe(X, y=y, key=keys, period=periods)
 

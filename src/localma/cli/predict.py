@@ -5,48 +5,67 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import numpy as np
 import pyarrow as pa
-from typer import Option
+from typer import Argument, Option
 
-from localma._types import AnyArray, Array, RowMask, Rows
+from localma._types import Array
 from localma.cli import tables, terminal
 from localma.cli.app import (
     AsJson,
     ModelFile,
-    TableFile,
     TextFlags,
     Trust,
     WrongCallError,
+    check_table,
     check_table_out,
+    naming_option,
     option,
 )
 from localma.errors import InvalidInputError
-from localma.estimators import LocalMAClassifier
-from localma.gates.incomplete import known_predictions
+from localma.formatting import count
 from localma.model_file import Model
-from localma.production.answer import Answer, output_shape, run_all
+from localma.production.answer import Answer
 from localma.production.budget import Allowance
 from localma.production.options import AnswerOptions, Missing, Options
+from localma.production.tables import (
+    NamedColumn,
+    answer_columns,
+    answered,
+    count_unfamiliar,
+    count_unlike,
+    known_columns,
+    no_outputs,
+    required_columns,
+)
 from localma.progress import bar
 from localma.tables.files import TableReader, open_table, writing
-from localma.tables.frames import take_rows
 from localma.tables.roles import check_column
 from localma.tables.sniffing import STANDARD
 
-NamedColumn: TypeAlias = "tuple[str, AnyArray | pa.Array]"
+if TYPE_CHECKING:
+    from localma.ray import Finished
+
 MISSING: tuple[str, ...] = get_args(Missing)
 """What to do with rows for which a candidate has no prediction."""
 
 
 def predict(
     model: ModelFile,
-    table: TableFile,
-    out: Annotated[Path, Option(help="The table to write; - is standard output.")],
+    table: Annotated[
+        Path,
+        Argument(
+            help="A table: CSV, Excel, Parquet, Arrow or JSON Lines; - is standard input. With "
+            "--ray, a Parquet file or a folder of Parquet files."
+        ),
+    ],
+    out: Annotated[
+        Path, Option(help="The table to write; - is standard output. With --ray, a folder.")
+    ],
     *,
     keep: Annotated[
         list[str] | None, option("COLUMNS", "Columns to copy, such as an id, separated by commas.")
@@ -85,6 +104,14 @@ def predict(
             "high. For classes, add the column set. All candidates are needed in every row.",
         ),
     ] = None,
+    ray: Annotated[
+        str | None,
+        option(
+            "ADDRESS",
+            "Run on a Ray cluster: local to start Ray on this machine, auto for the cluster of "
+            "this machine, or an address. A run that was stopped continues.",
+        ),
+    ] = None,
     raw_cells: Annotated[
         bool,
         Option(
@@ -105,7 +132,9 @@ def predict(
 
     Example: localma predict rent.localma new.csv --out scored.csv
     """
-    check_table_out(out, model, table)
+    if ray is None:
+        check_table(table)
+        check_table_out(out, model, table)
     if missing not in (None, *MISSING):
         raise WrongCallError(f"--missing must be error, renormalize or nan; received {missing!r}.")
     if as_json and out == STANDARD:
@@ -122,16 +151,20 @@ def predict(
         retries=retries,
     )
     _check_interval(fitted, interval)
+    if ray is not None:
+        remote = Remote(ray, model, table, out, trust)
+        _predict_on_ray(remote, fitted, keep, interval, options, as_json)
+        return
     reader = open_table(table, text.options())
     copied_names = tables.split_names("--keep", keep, reader.names)
     for name in copied_names:
         check_column("keep", name, reader.names, reader.name)
-    columns = tables.required_columns(fitted, reader)
+    columns = required_columns(fitted, reader)
     totals = Totals()
     with ExitStack() as stack:
         write = stack.enter_context(writing(out, raw_cells=raw_cells))
         advance = stack.enter_context(bar("rows"))
-        for X, copied in reader.blocks(tables.known_columns(fitted), columns, copied_names):
+        for X, copied in reader.blocks(known_columns(fitted), columns, copied_names):
             terminal.note_remarks(reader)
             with terminal.naming_rows(
                 reader, range(totals.rows, totals.rows + X.num_rows), ", add --missing renormalize"
@@ -141,6 +174,82 @@ def predict(
             totals.rows += X.num_rows
             advance(X.num_rows)
     _report(fitted, totals, reader, out, as_json)
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A prediction on a Ray cluster: its address and files, and whether the model is trusted."""
+
+    address: str
+    model: Path
+    table: Path
+    out: Path
+    trust: bool
+
+
+def _predict_on_ray(
+    remote: Remote,
+    fitted: Model,
+    keep: list[str] | None,
+    level: float | None,
+    options: AnswerOptions,
+    as_json: bool,
+) -> None:
+    """Predict Parquet files on a cluster, and report as for a table that is read here."""
+    from localma.ray import predict as predict_on_ray
+    from localma.ray.job import list_files
+
+    if remote.out == STANDARD or (remote.out.exists() and not remote.out.is_dir()):
+        raise WrongCallError(f"--out: with --ray, name a folder; received {str(remote.out)!r}.")
+    with naming_option("--ray: "):
+        files = list_files(remote.table)
+    names = open_table(files[0]).names
+    options = cast(AnswerOptions, {**options, "missing": fitted.missing})
+    finished = predict_on_ray(
+        remote.model,
+        files,
+        remote.out,
+        keep=tables.split_names("--keep", keep, names),
+        interval=level,
+        trust=remote.trust,
+        address=remote.address,
+        **options,
+    )
+    tables.note_unfamiliar(Counter(finished.unfamiliar), finished.rows)
+    tables.note_unlike(fitted, finished.unlike_sample, finished.rows)
+    _note_failures(finished)
+    if as_json:
+        failed: Counter[str] = Counter()
+        for failure in finished.failures:
+            failed[failure.candidate] += failure.rows
+        terminal.print_json(
+            {
+                "rows": finished.rows,
+                "out": str(remote.out),
+                "candidates": list(fitted.candidate_names_),
+                "unlike_sample": finished.unlike_sample,
+                "without_prediction": finished.without_prediction,
+                "failed": dict(failed),
+                "blocks": finished.blocks,
+                "blocks_computed": finished.computed,
+            }
+        )
+        return
+    terminal.say(
+        f"wrote {finished.rows:,} rows to {remote.out}, {finished.computed} of "
+        f"{count(finished.blocks, 'block')} in this run"
+    )
+
+
+def _note_failures(finished: Finished) -> None:
+    if finished.failures:
+        terminal.note(
+            f"{finished.without_prediction:,} of {finished.rows:,} rows have no prediction. "
+            "Candidates without one:"
+        )
+    for failure in finished.failures:
+        rows = count(failure.rows, "row")
+        terminal.note(f"- candidate {failure.candidate!r} {failure.reason} in {rows}.")
 
 
 @dataclass
@@ -169,23 +278,6 @@ class Totals:
             text = "has none" if failure.reason == "missing" else failure.text
             rows = self.failed.setdefault((failure.candidate, text), [])
             rows.extend(self.rows + row for row in failure.rows)
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """Predictions of some rows; NaN where there is none.
-
-    Attributes
-    ----------
-    outputs : probabilities (n, K) of classes, or values (n,) or (n, K)
-    low, high : ends of intervals, of the shape of the values; None without intervals
-    chosen : (n, K) classes of each set; None without sets
-    """
-
-    outputs: Array
-    low: Array | None = None
-    high: Array | None = None
-    chosen: RowMask | None = None
 
 
 def _checked_options(model: Model, **given: float | int | None) -> AnswerOptions:
@@ -221,85 +313,16 @@ def _scores(
     model: Model, X: pa.Table, totals: Totals, options: AnswerOptions, level: float | None
 ) -> Iterator[NamedColumn]:
     """Compute the columns to write for a part of the table, and update the totals."""
-    names = model.candidate_names_
-    weights: Array = np.empty((0, len(names)))
+    weights: Array = np.empty((0, len(model.candidate_names_)))
     support: Array = np.empty(0)
-    predicted = _nothing(model, level)
+    outputs = no_outputs(model, level)
     if X.num_rows:
-        answer, predicted = _answered(model, X, options, level)
+        answer, outputs = answered(model, X, Options(**options), level)
         weights, support = answer.weights, answer.support
         totals.note(answer)
-    totals.unfamiliar += tables.count_unfamiliar(model, X)
-    totals.unlike += tables.count_unlike(support)
-    for name, column, is_known in _prediction_columns(model, predicted):
-        yield name, pa.array(column, mask=~is_known)
-    for m, name in enumerate(names):
-        yield f"weight_{name}", weights[:, m]
-    yield "support", support
-    labels = np.array(names, dtype=object)
-    trusted = [";".join(labels[row]) for row in np.asarray(weights) != 0]
-    yield "asked", np.array(trusted, dtype=object)
-
-
-def _answered(
-    model: Model, X: pa.Table, options: AnswerOptions, level: float | None
-) -> tuple[Answer, Predicted]:
-    """Predict some rows; no interval or set in a row without any prediction."""
-    if level is None:
-        answer = model.answer(X, **options)
-        return answer, Predicted(answer.averages)
-    if model.missing == "error":
-        P = np.asarray(model.candidate_predictions(X))
-        answer = model.answer(X, P, **options)
-    else:
-        state = run_all(model, X, Options(**options))
-        P = state.with_gaps()
-        answer = replace(model.answer(X, P, **options), failures=state.failures)
-    rows: Rows = np.flatnonzero(known_predictions(P).any(axis=1))
-    if not len(rows):
-        return answer, replace(_nothing(model, level, X.num_rows), outputs=answer.averages)
-    X_some, P_some = take_rows(X, rows), P[rows]
-    if isinstance(model, LocalMAClassifier):
-        chosen = np.zeros(answer.averages.shape, dtype=bool)
-        chosen[rows] = model.predict_set(X_some, level, P_some)
-        return answer, Predicted(answer.averages, chosen=chosen)
-    low, high = np.full((2, *answer.averages.shape), np.nan)
-    low[rows], high[rows] = model.predict_interval(X_some, level, P_some)
-    return answer, Predicted(answer.averages, low, high)
-
-
-def _nothing(model: Model, level: float | None, n: int = 0) -> Predicted:
-    """Predictions that are all missing."""
-    outputs: Array = np.full((n, *output_shape(model)), np.nan)
-    if level is None:
-        return Predicted(outputs)
-    if isinstance(model, LocalMAClassifier):
-        return Predicted(outputs, chosen=np.zeros(outputs.shape, dtype=bool))
-    return Predicted(outputs, outputs, outputs)
-
-
-def _prediction_columns(
-    model: Model, predicted: Predicted
-) -> Iterator[tuple[str, AnyArray, RowMask]]:
-    """Name, values and known rows of each column of predictions."""
-    outputs = predicted.outputs
-    if isinstance(model, LocalMAClassifier):
-        known = ~np.isnan(outputs[:, 0])
-        yield "prediction", model.classes_[outputs.argmax(axis=1)], known
-        if predicted.chosen is not None:
-            labels = np.array([str(label) for label in model.classes_.tolist()], dtype=object)
-            sets = [";".join(labels[row]) for row in predicted.chosen]
-            yield "set", np.array(sets, dtype=object), np.asarray(predicted.chosen.any(axis=1))
-        for k, label in enumerate(model.classes_.tolist()):
-            yield f"p_{label}", outputs[:, k], known
-        return
-    columns = {"prediction": outputs, "low": predicted.low, "high": predicted.high}
-    for k in range(1 if outputs.ndim == 1 else outputs.shape[1]):
-        for name, table in columns.items():
-            if table is not None:
-                values = table if outputs.ndim == 1 else table[:, k]
-                suffix = "" if outputs.ndim == 1 else f"_{k}"
-                yield f"{name}{suffix}", values, ~np.isnan(values)
+    totals.unfamiliar += count_unfamiliar(model, X)
+    totals.unlike += count_unlike(support)
+    return answer_columns(model, weights, support, outputs)
 
 
 def _join(copied: pa.Table, scores: list[NamedColumn]) -> pa.Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from typer import Option
 
-from localma._types import AnyArray, Array, Rows
+from localma._types import AnyArray, Rows
 from localma.candidates import Candidate
 from localma.candidates.pool_file import read_pool
 from localma.cli.app import OptionGroup, TextFlags, WrongCallError, naming_option, option
@@ -22,14 +21,17 @@ from localma.errors import InvalidInputError, UntrustedFileError
 from localma.estimators import LocalMARegressor
 from localma.imports import modules_beside
 from localma.model_file import Model, load
+from localma.production.tables import (
+    count_unfamiliar,
+    count_unlike,
+    known_columns,
+    required_columns,
+)
 from localma.tables.cells import Known
-from localma.tables.encoder import TableEncoder
 from localma.tables.files import TableReader, open_table
 from localma.tables.roles import check_column, check_weights
 
 Result = TypeVar("Result")
-MIN_SUPPORT = 0.5
-"""Rows with less support are unlike the labelled sample."""
 MAX_UNLIKE = 0.1
 """If the share of rows unlike the sample is larger, the commands print a warning."""
 
@@ -101,50 +103,10 @@ def read_models(path: Path, *, trust: bool) -> dict[str, Candidate]:
         ) from error
 
 
-def known_columns(model: Model, target: str | None = None, group: str | None = None) -> Known:
-    """Describe the columns that a model was fitted on: types, decimal mark, percent signs."""
-    types = {str(name): pa.float64() for name in model.gate_features_.hidden}
-    encoder = model.gate_features_.transformer
-    if isinstance(encoder, TableEncoder):
-        kinds = {"category": pa.string(), "number": pa.float64(), "truth": pa.bool_()}
-        encoded = {c.name: kinds[c.kind] for c in encoder.columns_ if c.kind in kinds}
-        types = encoded | types
-    if target is not None and isinstance(model, LocalMARegressor):
-        types[target] = pa.float64()
-    elif target is not None and model.classes_.dtype.kind in "OU":
-        types[target] = pa.string()  # "01" is a label
-    if group is not None:
-        types[group] = pa.string()
-    notes = getattr(model, "notes_", {})
-    percents = frozenset(json.loads(notes["percents"])) if "percents" in notes else None
-    return Known(types, notes.get("decimal"), percents)
-
-
-def required_columns(model: Model, reader: TableReader) -> list[str]:
-    """List the columns that a model was fitted on; the file must have them."""
-    names = [str(name) for name in getattr(model, "feature_names_in_", reader.names)]
-    for name in names:
-        check_column("columns", name, reader.names, reader.name)
-    return names
-
-
-def count_unfamiliar(model: Model, table: pa.Table) -> Counter[str]:
-    """Count the rows with values that the labelled sample does not have, by description."""
-    encoder = model.gate_features_.transformer
-    if not isinstance(encoder, TableEncoder):
-        return Counter()
-    return Counter(encoder.unfamiliar(table))
-
-
 def note_unfamiliar(counts: Counter[str], n_rows: int) -> None:
     """Print which values are new to the gate, since the support of a row does not name them."""
     for description, count in counts.items():
         note(f"{count:,} of {n_rows:,} rows: {description}.")
-
-
-def count_unlike(support: Array) -> int:
-    """Count the rows that are unlike the labelled sample."""
-    return int(np.count_nonzero(support < MIN_SUPPORT))
 
 
 def note_unlike(model: Model, n_unlike: int, n_rows: int) -> None:

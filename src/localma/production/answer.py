@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
@@ -10,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from localma._types import AnyArray, Array, Json, RowMask, Rows
-from localma.candidates.outputs import Table
-from localma.candidates.pool import Predictions, Request
+from localma._types import AnyArray, Array, Float64, Json, RowMask, Rows
+from localma.candidates.outputs import OutputNames, Table
+from localma.candidates.pool import Pool, Predictions, Request
 from localma.equations import local_average
 from localma.errors import CandidateError, NoAnswerError
 from localma.estimators import LocalMAClassifier, LocalMARegressor, check_finite, normalized
@@ -35,6 +36,8 @@ from localma.tables.frames import n_rows, take_rows, unmasked
 
 Model = LocalMARegressor | LocalMAClassifier
 Reason = Literal["error", "late", "missing", "not called"]
+Guard = Callable[[int], AbstractContextManager[object]]
+"""From the position of a candidate to a context in which it is called."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +186,13 @@ class Answer(Record):
         return notes
 
 
-def answer(model: Model, X: Table, predictions: Predictions | None, options: Options) -> Answer:
+def answer(
+    model: Model,
+    X: Table,
+    predictions: Predictions | None,
+    options: Options,
+    guard: Guard = nullcontext,
+) -> Answer:
     """Answer for the rows X of shape (n, p), as `LocalMARegressor.answer` describes.
 
     Parameters
@@ -196,13 +205,15 @@ def answer(model: Model, X: Table, predictions: Predictions | None, options: Opt
         Predictions of the candidates, if they need not run.
     options : Options
         The options.
+    guard : callable
+        From the position of a candidate to a context in which it is called.
 
     Returns
     -------
     Answer
         The answer.
     """
-    return answered(model, X, predictions, options).answer
+    return answered(model, X, predictions, options, guard).answer
 
 
 @dataclass(frozen=True)
@@ -218,16 +229,27 @@ class Answered:
     inputs: Inputs
 
 
-def answered(model: Model, X: Table, predictions: Predictions | None, options: Options) -> Answered:
+def answered(
+    model: Model,
+    X: Table,
+    predictions: Predictions | None,
+    options: Options,
+    guard: Guard = nullcontext,
+) -> Answered:
     """Answer for the rows X of shape (n, p), and keep the predictions of the candidates."""
     began = monotonic()
     missing = options.missing or model.missing
     X = model._check_inputs(X, allow_missing=missing != "error")
-    return answered_checked(model, X, predictions, options, began)
+    return answered_checked(model, X, predictions, options, began, guard)
 
 
 def answered_checked(
-    model: Model, X: Table, predictions: Predictions | None, options: Options, began: float
+    model: Model,
+    X: Table,
+    predictions: Predictions | None,
+    options: Options,
+    began: float,
+    guard: Guard = nullcontext,
 ) -> Answered:
     """Answer for rows that are already known to suit the model; see `answered`.
 
@@ -243,6 +265,8 @@ def answered_checked(
         The options.
     began : float
         The time of the clock `monotonic` at which the answer began.
+    guard : callable
+        From the position of a candidate to a context in which it is called.
 
     Returns
     -------
@@ -256,7 +280,7 @@ def answered_checked(
     weights = Weights(model, inputs, options)
     state = Predicted.empty(model, n_rows(X))
     if predictions is None:
-        calls = Calls(model, X, options, began, missing == "error")
+        calls = Calls.of(model, X, options, began, missing == "error", guard)
         V = weights.given(state.failed)
         while (needed := (V > 0.0) & ~state.asked).any():
             calls.ask(needed, state)
@@ -273,10 +297,11 @@ def answered_checked(
     if unknown.any():
         P = P.copy()
         P[unknown] = np.nan
-    return Answered(_record(model, weights, V, state, began), P, inputs)
+    return Answered(record(model, weights, V, state, began), P, inputs)
 
 
-def _record(model: Model, weights: Weights, V: Array, state: Predicted, began: float) -> Answer:
+def record(model: Model, weights: Weights, V: Array, state: Predicted, began: float) -> Answer:
+    """Average what came back with the weights V (n, M); a row without any candidate is NaN."""
     averages = local_average(V, state.P)
     empty = V.sum(axis=1) == 0.0
     averages[empty] = np.nan
@@ -369,9 +394,13 @@ class Predicted:
     @classmethod
     def empty(cls, model: Model, n: int) -> Predicted:
         """No predictions yet."""
-        names = model.candidate_names_
+        return cls.none(model.candidate_names_, n, output_shape(model))
+
+    @classmethod
+    def none(cls, names: Sequence[str], n: int, outputs: tuple[int, ...]) -> Predicted:
+        """No predictions yet of candidates with outputs of this shape."""
         shape = (n, len(names))
-        P = np.zeros((*shape, *output_shape(model)))
+        P = np.zeros((*shape, *outputs))
         asked, failed = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
         return cls(names, P, asked, failed, np.zeros(len(names)), [])
 
@@ -415,20 +444,43 @@ class Predicted:
 
 
 class Calls:
-    """Calls of the candidates of a model, for the rows of one answer."""
+    """Calls of the candidates of a pool, for some rows.
+
+    Parameters
+    ----------
+    pool : the candidates
+    X : the n rows
+    shape : shape of one prediction, () or (K,)
+    options : time limits, retries and the breaker
+    outputs : the order of several outputs
+    reference : (M,) weights of the others, if one takes predictions of which some are missing
+    began : the time from which a deadline counts
+    is_strict : whether a candidate that fails is an error
+    guard : from the position of a candidate to a context in which it is called
+    """
 
     def __init__(
-        self, model: Model, X: Table, options: Options, began: float, is_strict: bool
+        self,
+        pool: Pool,
+        X: Table,
+        shape: tuple[int, ...],
+        options: Options,
+        *,
+        outputs: OutputNames,
+        reference: Float64,
+        began: float,
+        is_strict: bool,
+        guard: Guard = nullcontext,
     ) -> None:
-        pool, names = model._pool(), model.candidate_names_
+        names = pool.names
         pool.warn_unknown_classes()
         X = unmasked(X)
         inputs, n = list(pool.with_inputs(X)), n_rows(X)
-        request = Request(model._outputs(), allow_missing=not is_strict)
-        shape = output_shape(model)
+        request = Request(outputs, allow_missing=not is_strict)
 
         def predict(m: int, rows: Rows) -> Array:
-            values = pool.predict_rows(m, inputs[m], None if len(rows) == n else rows, request)
+            with guard(m):
+                values = pool.predict_rows(m, inputs[m], None if len(rows) == n else rows, request)
             if values.shape[1:] != shape:
                 raise CandidateError(
                     f"Candidate {names[m]!r} returned predictions of shape {values.shape}; "
@@ -445,18 +497,45 @@ class Calls:
         self.session = Session(switchboard_of(pool), predict, beside, limits)
         self.names, self.is_strict = names, is_strict
         self.pool, self.inputs, self.request = pool, inputs, request
-        self.takes, self.reference = pool.takes, model.global_weights_
+        self.takes, self.reference = pool.takes, reference
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        X: Table,
+        options: Options,
+        began: float,
+        is_strict: bool,
+        guard: Guard = nullcontext,
+    ) -> Calls:
+        """Calls of the candidates of a fitted model."""
+        return cls(
+            model._pool(),
+            X,
+            output_shape(model),
+            options,
+            outputs=model._outputs(),
+            reference=model.global_weights_,
+            began=began,
+            is_strict=is_strict,
+            guard=guard,
+        )
 
     def ask(self, needed: RowMask, state: Predicted) -> None:
         """Call candidates for the rows (n, M) that need them, and note what comes back."""
-        takers = np.flatnonzero(self.takes.any(axis=1))
-        first = needed | ((needed[:, takers].astype(np.intp) @ self.takes[takers]) > 0)
-        first[:, takers] = False
-        self._ask(first & ~state.asked, state)
-        for m in takers.tolist():
+        self.ask_first(self.first(needed) & ~state.asked, state)
+        for m in np.flatnonzero(self.takes.any(axis=1)).tolist():
             rows = np.flatnonzero(needed[:, m])
             if len(rows):
                 self._combine(m, rows, state)
+
+    def first(self, needed: RowMask) -> RowMask:
+        """The calls (n, M) that do not take the predictions of others, and are needed by any."""
+        takers = np.flatnonzero(self.takes.any(axis=1))
+        first = needed | ((needed[:, takers].astype(np.intp) @ self.takes[takers]) > 0)
+        first[:, takers] = False
+        return np.asarray(first)
 
     def _combine(self, m: int, rows: Rows, state: Predicted) -> None:
         """Predict rows with a candidate that takes the predictions of others.
@@ -479,7 +558,8 @@ class Calls:
         self.session.run_here(call, predict)
         self._note(call, state)
 
-    def _ask(self, needed: RowMask, state: Predicted) -> None:
+    def ask_first(self, needed: RowMask, state: Predicted) -> None:
+        """Call candidates that do not take the predictions of others for rows (n, M)."""
         wanted = {
             m: np.flatnonzero(needed[:, m]) for m in np.flatnonzero(needed.any(axis=0)).tolist()
         }
@@ -502,10 +582,10 @@ class Calls:
         )
 
 
-def run_all(model: Model, X: Table, options: Options) -> Predicted:
+def run_all(model: Model, X: Table, options: Options, guard: Guard = nullcontext) -> Predicted:
     """Run all candidates on the rows X (n, p); those that fail are noted."""
     state = Predicted.empty(model, n_rows(X))
-    calls = Calls(model, X, options, monotonic(), is_strict=False)
+    calls = Calls.of(model, X, options, monotonic(), False, guard)
     calls.ask(np.ones_like(state.asked), state)
     return state
 

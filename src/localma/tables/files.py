@@ -519,6 +519,32 @@ class ParquetReader(TableReader):
         for table in _tables(self._file.schema_arrow, batches):
             yield table.rename_columns(self.names)
 
+    def read_groups(
+        self, groups: Sequence[int], hints: Known = NOTHING_KNOWN, columns: Sequence[str] = ()
+    ) -> pa.Table:
+        """Read columns of some row groups.
+
+        Parameters
+        ----------
+        groups : sequence of int
+            Positions of the row groups.
+        hints : Known
+            Types of columns that the file does not state.
+        columns : list of str
+            The columns to read.
+
+        Returns
+        -------
+        pyarrow.Table
+            The columns with their types.
+        """
+        with self._clear_errors():
+            written = self._file.schema_arrow.names
+            positions = [written[self.names.index(name)] for name in columns]
+            table = self._file.read_row_groups(list(groups), columns=positions)
+            table = table.select(positions).rename_columns(list(columns))
+            return self._converted(table, hints, first_row=0)
+
 
 class ArrowReader(TableReader):
     """A table in an Arrow file or stream."""
