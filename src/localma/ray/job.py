@@ -45,6 +45,8 @@ class BlockError(LocalMAError, RuntimeError):
     ----------
     message : str
         The blocks, and what failed.
+    python_hint : str, optional
+        What to do in terms of Python.
 
     Examples
     --------
