@@ -215,7 +215,7 @@ def test_blocks_that_fail_do_not_stop_the_others(cluster, marked, tmp_path):
 
 
 class Killer(threading.Thread):
-    """Kills a node as soon as something has happened; a new node takes its place."""
+    """Kills a node as soon as something has happened. The job goes on with the other one."""
 
     def __init__(self, cluster, happened):
         super().__init__(daemon=True)
@@ -228,9 +228,14 @@ class Killer(threading.Thread):
                 node = list(self.cluster.worker_nodes)[-1]
                 self.cluster.remove_node(node, allow_graceful=False)  # SIGKILL of its raylet
                 self.killed = True
-                self.cluster.add_node(**NODE)
                 return
             time.sleep(0.1)
+
+    def end(self):
+        """Put a new node in its place; Ray starts nodes in the main thread only."""
+        self.join()
+        assert self.killed
+        self.cluster.add_node(**NODE)
 
 
 def parts(folder):
@@ -243,8 +248,7 @@ def test_a_killed_node_changes_nothing(cluster, data, tmp_path):
     killer = Killer(cluster, lambda: parts(out) >= 2)
     killer.start()
     finished = predict(model, data, out, keep=["id"], block_rows=GROUP, workers=Workers(4))
-    killer.join()
-    assert killer.killed
+    killer.end()
     assert finished.rows == N
     assert not finished.failures
     assert_whole(results(out), in_blocks(model, table_of(data)))
@@ -342,8 +346,7 @@ def test_a_killed_node_does_not_change_a_fit(cluster, tmp_path):
     killer.start()
     estimator = LocalMARegressor(gate="local", random_state=0)
     model = fit(estimator, stream, "y", folder=tmp_path / "arrays", **ROLES)
-    killer.join()
-    assert killer.killed
+    killer.end()
     assert_same_model(model, table)
 
 
@@ -390,8 +393,7 @@ def test_a_study_has_the_same_bytes_also_if_a_node_is_killed(cluster, tmp_path, 
     killer = Killer(cluster, lambda: journal.exists() and journal.read_bytes().count(b"\n") > 4)
     killer.start()
     run("toy_study:STUDY", Request(12, ray=cluster.address), on_ray)
-    killer.join()
-    assert killer.killed
+    killer.end()
     run("toy_study:STUDY", Request(12, workers=0), tmp_path / "here")
     files = [(folder / "toy.jsonl.xz").read_bytes() for folder in (tmp_path / "here", on_ray)]
     assert files[0] == files[1]
