@@ -26,7 +26,7 @@ def moved_means(study: Study, before: Results, after: Results) -> str:
         change = new.mean() - old.mean()
         errors = np.nan_to_num([standard_error(old), standard_error(new)])
         if abs(change) > ERRORS * np.hypot(*errors):
-            where = ", ".join(_text(value) for value in keys.values())
+            where = ", ".join(_text(keys[key]) for key in sorted(keys))
             label = study.labels.get(method, method)
             body.append([label, metric, where, *(f"{v.mean():.4g}" for v in (old, new))])
     words = f"{len(body)} of {shared} means moved by more than {ERRORS:g} standard errors."

@@ -14,6 +14,7 @@ PACKAGE = SOURCE / "localma"
 CORE = {"numpy", "scipy", "sklearn", "numba", "llvmlite", "safetensors", "narwhals"}
 CORE |= {"threadpoolctl", "joblib"}
 EXTRAS = {"torch", "accelerate", "typer", "rich", "pyarrow", "jinja2", "onnx", "skops"}
+EXTRAS |= {"fastapi", "starlette", "ray", "mlflow"}
 
 
 def module_name(path: Path) -> str:

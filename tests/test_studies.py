@@ -663,7 +663,7 @@ def test_means_that_moved_are_named(tmp_path, monkeypatch, capsys):
     assert call(monkeypatch, *arguments) == 0
     printed = capsys.readouterr().out
     assert "1 of 2 means moved by more than 2 standard errors." in printed
-    assert "| LocalMA (auto) | mse | S1, 100 | 0.2 | 0.3 |" in printed
+    assert "| LocalMA (auto) | mse | 100, S1 | 0.2 | 0.3 |" in printed
     assert "GW" not in printed
 
 

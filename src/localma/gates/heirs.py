@@ -98,7 +98,7 @@ class Heirs:
         shares: Float64 = np.zeros((M, M + 3))
         shares[:, CONSTANT] = 1.0
         heaviest = np.argsort(-W.mean(axis=0), kind="stable")[:MOST_CANDIDATES].tolist()
-        overall = find_global_weights(sample)
+        overall = W.mean(axis=0)
         constants = np.stack(
             [renormalized(overall[None], ~_only(m, M), overall)[0] for m in range(M)]
         )
