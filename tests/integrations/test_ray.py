@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -441,10 +442,27 @@ def test_the_command_predicts_on_a_cluster(cluster, tmp_path):
     assert there.to_pydict() == here.to_pydict()
     again = call("--out", str(out), "--ray", cluster.address)
     assert "0 of 1 block in this run" in " ".join(again.split())
-    wrong = ["predict", *files, "--out", str(tmp_path / "here.parquet"), "--ray", "auto"]
+    wrong = ["predict", *files, "--out", str(tmp_path / "here.parquet"), "--ray"]
     refused = CliRunner().invoke(app, wrong)
     assert refused.exit_code == 2
     assert "name a folder" in refused.output
+    assert_program_runs(files, there, tmp_path, RAY_ADDRESS=cluster.address)
+    assert_program_runs(files, there, tmp_path)
+
+
+def assert_program_runs(files, wanted, folder, **variables):
+    """Call the program with --ray without a value, and compare its results."""
+    out = folder / f"program{len(variables)}"
+    call = [sys.executable, "-m", "localma", "predict", *files, "--keep", "id"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "LOCALMA_PROGRESS": "1"}
+    told = subprocess.run(
+        [*call, "--ray", "--out", str(out), "--json"], env={**environment, **variables}, cwd=folder,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout)["blocks_computed"] == 1
+    assert re.search(r"rows .* 1000/1000 ", told.stderr), told.stderr
+    assert results(out).to_pydict() == wanted.to_pydict()
 
 
 def test_too_many_workers_are_refused(cluster, data, tmp_path):
