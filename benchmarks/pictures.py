@@ -28,6 +28,7 @@ AIMS: dict[str, dict[str, Aim]] = {
         "one_row_microseconds_beyond_local_given": (AT_MOST, 100),
         "one_row_microseconds_beyond_global": (AT_MOST, 100),
         "one_row_microseconds_beyond_global_given": (AT_MOST, 100),
+        **{f"one_row_microseconds_of_{key}": None for key in ("answer", "routed", "deadline")},
         "ratio_deskit_to_predict": (AT_LEAST, 50),
         "ratio_deslib_to_predict": (AT_LEAST, 50),
         "predict_exponent_in_rows": (AT_MOST, 1.1),
@@ -54,6 +55,15 @@ AIMS: dict[str, dict[str, Aim]] = {
         },
         "largest_fall_of_processor_time": (AT_MOST, 0.1),
         "ratio_wide_to_ridge": (AT_MOST, 1),
+    },
+    "production": {
+        "seconds_beyond_deadline": (AT_MOST, 0.05),
+        "failing_candidates_named": (AT_LEAST, 3),
+        "share_of_rows_answered": (AT_LEAST, 1),
+        "ratio_risk_to_healthy_candidates": (AT_MOST, 1),
+        "seconds_of_two_slow_servers": (AT_MOST, 1.2),
+        "share_of_equal_answers_by_16_threads": (AT_LEAST, 1),
+        "growth_of_memory": (AT_MOST, 0.02),
     },
     "start": {
         "import_ratio": (AT_MOST, 1.3),

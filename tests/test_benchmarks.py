@@ -20,6 +20,7 @@ from benchmarks import (
     peers,
     pictures,
     predict,
+    production,
     reference,
     scale,
     sizes,
@@ -365,6 +366,14 @@ def test_sizes_gives_every_figure_of_its_aims():
     kinds = {f"ratio_processor_time_of_{kind}_{n}" for kind in sizes.KINDS for n in full.kinds}
     other = {"largest_fall_of_processor_time", "ratio_wide_to_ridge"}
     assert set(pictures.AIMS["sizes"]) == compared | kinds | other
+
+
+@pytest.mark.slow
+def test_production_gives_every_figure_of_its_aims():
+    figures = production.run(quick=True).figures
+    assert set(figures) == set(pictures.AIMS["production"])
+    assert figures["failing_candidates_named"] == 3
+    assert figures["share_of_equal_answers_by_16_threads"] == 1
 
 
 def test_a_figure_without_an_aim_is_shown():
