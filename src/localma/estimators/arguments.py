@@ -12,8 +12,8 @@ from sklearn.utils.validation import _check_sample_weight
 
 from localma._types import AnyArray, Array, Rows
 from localma.candidates import Pool
+from localma.candidates.given import Predictions, check_same_index
 from localma.candidates.outputs import Output, OutputNames, Table
-from localma.candidates.pool import Predictions, check_same_index
 from localma.errors import InvalidInputError
 from localma.estimators.inputs import check_finite, check_inputs
 from localma.estimators.parameters import own_kinds

@@ -16,8 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from localma._types import AnyArray, Array, Float64, RandomState, RowMask
 from localma.candidates import Pool
+from localma.candidates.conversion import Models
+from localma.candidates.given import Predictions
 from localma.candidates.outputs import Labels, Output, OutputNames, Table, Task
-from localma.candidates.pool import Models, Predictions
 from localma.checks.cautions import Caution
 from localma.checks.training_rows import SampleLosses
 from localma.dependence import Dependence

@@ -13,6 +13,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from localma._types import AnyArray, Array, RandomState
+from localma.candidates.conversion import Models
+from localma.candidates.given import Predictions, with_named_classes
 from localma.candidates.outputs import (
     Labels,
     Output,
@@ -21,7 +23,6 @@ from localma.candidates.outputs import (
     as_labels,
     check_no_label_missing,
 )
-from localma.candidates.pool import Models, Predictions, with_named_classes
 from localma.estimators.base import _LocalMA
 from localma.estimators.inputs import check_inputs, gate_inputs
 from localma.estimators.parameters import Features, Own

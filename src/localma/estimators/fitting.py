@@ -15,8 +15,8 @@ from sklearn.utils import check_random_state
 
 from localma._types import AnyArray, Array, RowMask, Rows
 from localma.candidates import Pool, Supplied
+from localma.candidates.given import Predictions
 from localma.candidates.outputs import Output, Table
-from localma.candidates.pool import Predictions
 from localma.checks.cautions import Caution, warn
 from localma.checks.fit import checked_rows, find_cautions
 from localma.checks.losses import check_sample

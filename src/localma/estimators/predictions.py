@@ -9,8 +9,8 @@ import numpy as np
 
 from localma._types import Array, RowMask
 from localma.candidates import Pool
+from localma.candidates.given import Predictions, check_same_index, holds_all
 from localma.candidates.outputs import Labels, OutputNames, Table
-from localma.candidates.pool import Predictions, check_same_index, holds_all
 from localma.errors import InvalidInputError
 from localma.estimators.inputs import check_finite
 from localma.gates.incomplete import known_predictions, replaced

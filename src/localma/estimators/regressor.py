@@ -12,8 +12,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from localma._types import AnyArray, Array
+from localma.candidates.given import Predictions
 from localma.candidates.outputs import Output, Table, Task
-from localma.candidates.pool import Predictions
 from localma.errors import InvalidInputError
 from localma.estimators.base import _LocalMA
 from localma.estimators.inputs import check_inputs, gate_inputs

@@ -12,8 +12,9 @@ from typing import Literal
 import numpy as np
 
 from localma._types import AnyArray, Array, Float64, Json, RowMask, Rows
+from localma.candidates.given import Predictions
 from localma.candidates.outputs import OutputNames, Table
-from localma.candidates.pool import Pool, Predictions, Request
+from localma.candidates.pool import Pool, Request
 from localma.equations import local_average
 from localma.errors import CandidateError, NoAnswerError
 from localma.estimators import LocalMAClassifier, LocalMARegressor

@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from localma._types import Integers
 from localma.candidates import CrossFitted, Pool
 from localma.candidates.base import Candidate
+from localma.candidates.conversion import Model as AnyModel
+from localma.candidates.given import Predictions
 from localma.candidates.outputs import Output, Table, check_names, check_same_names
-from localma.candidates.pool import Model as AnyModel
-from localma.candidates.pool import Predictions
 from localma.checks.training_rows import SampleLosses
 from localma.errors import InvalidInputError, unknown_name
 from localma.estimators import LocalMAClassifier, LocalMARegressor

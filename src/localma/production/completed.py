@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from localma._types import Array, RowMask, Rows
+from localma.candidates.given import Predictions
 from localma.candidates.outputs import Table
-from localma.candidates.pool import Predictions
 from localma.equations import local_average
 from localma.estimators.predictions import all_predictions
 from localma.formatting import count

@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from localma._types import AnyArray, Array, Float64, Integers, RowMask, Rows
+from localma.candidates.given import Predictions
 from localma.candidates.outputs import Table
-from localma.candidates.pool import Predictions
 from localma.equations import row_losses
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias, Unpack
 from localma._optional import optional
 from localma._types import Json
 from localma.candidates import Pool, recipe_beside
+from localma.candidates.conversion import Models
 from localma.candidates.outputs import Task
-from localma.candidates.pool import Models
 from localma.errors import InvalidInputError
 from localma.estimators.predictions import pool_of
 from localma.gates.recipes import describe_gate
