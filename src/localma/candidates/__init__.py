@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localma.candidates.base import Candidate, Recipe, from_recipe, recipe_beside
+from localma.candidates.base import Candidate
 from localma.candidates.cached import Cached
 from localma.candidates.column import Column
 from localma.candidates.conversion import as_candidate
@@ -17,6 +17,7 @@ from localma.candidates.function import FunctionCandidate
 from localma.candidates.http import HttpCandidate
 from localma.candidates.outputs import fit_temperature
 from localma.candidates.pool import Pool
+from localma.candidates.recipes import Recipe, from_recipe, recipe_beside
 from localma.candidates.stacked import Stacked
 from localma.candidates.supplied import Supplied
 from localma.storage.cache import CacheEntry, cache_info, clean_cache

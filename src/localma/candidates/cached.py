@@ -22,11 +22,13 @@ from joblib.hashing import NumpyHasher
 
 from localma._optional import optional
 from localma._types import Array, Integers
-from localma.candidates.base import Candidate, Recipe, joined
+from localma.candidates.base import Candidate
+from localma.candidates.batches import joined
 from localma.candidates.column import Column
 from localma.candidates.conversion import as_candidate
 from localma.candidates.crossfitted import CrossFitted
 from localma.candidates.outputs import Output, OutputNames, Rows, Table, Task
+from localma.candidates.recipes import Recipe
 from localma.errors import CandidateError, InvalidInputError
 from localma.storage.cache import (
     MAX_BYTES,

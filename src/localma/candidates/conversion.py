@@ -8,7 +8,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from localma.candidates.base import KINDS, BatchSize, Candidate, Inputs, TableFunction
+from localma.candidates.base import Candidate, Inputs, TableFunction
+from localma.candidates.batches import BatchSize
 from localma.candidates.estimator import EstimatorCandidate, FittedModel
 from localma.candidates.function import FunctionCandidate
 from localma.candidates.outputs import (
@@ -17,6 +18,7 @@ from localma.candidates.outputs import (
     check_names,
     made_unique,
 )
+from localma.candidates.recipes import KINDS
 from localma.errors import InvalidInputError
 from localma.imports import import_object
 
