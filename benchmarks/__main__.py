@@ -1,4 +1,4 @@
-"""``python -m benchmarks [engine|auto|predict|scale|sizes|start|all] [--quick] [--json FILE]``.
+"""``python -m benchmarks [engine|auto|predict|...|all] [--quick] [--json FILE]``.
 
 Without arguments all benchmarks are run in full, and each part is stored in
 ``benchmarks/results``. Stored parts are not run again, so a run that was interrupted continues.
@@ -21,7 +21,7 @@ from typing import Any
 
 import joblib
 
-from benchmarks import auto, engine, pictures, predict, scale, sizes, start
+from benchmarks import auto, engine, pictures, predict, production, scale, sizes, start
 from benchmarks.machine import describe
 from benchmarks.peers import REQUIREMENTS, install
 
@@ -31,6 +31,7 @@ BENCHMARKS = {
     "predict": predict.run,
     "scale": scale.run,
     "sizes": sizes.run,
+    "production": production.run,
     "start": start.run,
 }
 HOME = Path(__file__).parent

@@ -31,8 +31,8 @@ class Size:
 QUICK = Size(repeats=1)
 
 
-def fit_auto(sample: Sample, gate: str | Gate = "auto") -> LocalMARegressor:
-    model = LocalMARegressor(gate=gate, random_state=0)
+def fit_auto(sample: Sample, gate: str | Gate = "auto", own: str | None = None) -> LocalMARegressor:
+    model = LocalMARegressor(gate=gate, own=own, random_state=0)
     return model.fit(sample.X, sample.y[:, 0], predictions=sample.P[:, :, 0])
 
 

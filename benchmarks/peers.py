@@ -25,6 +25,7 @@ SCRIPTS = Path(__file__).parent / "peer_scripts"
 REQUIREMENTS = {
     "jax": (*CONSTRAINTS, "jax==0.10.2"),
     "deskit": (*CONSTRAINTS, "deskit==1.3.2.3", "scikit-learn"),
+    "lightgbm": (*CONSTRAINTS, "lightgbm==4.7.0", "scikit-learn"),
     "deslib": ("deslib==0.3.7", "scikit-learn==1.5.2", "numpy<2"),
 }
 """Packages of each environment; DESlib does not work with newer scikit-learn."""

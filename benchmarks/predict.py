@@ -65,6 +65,8 @@ def _one_row(report: Report, size: Size) -> None:
         model = LocalMARegressor(functions, gate=gate, random_state=0)
         model.fit(problem.train.X, problem.train.y[:, 0])
         _one_row_of(report, size, model, problem, list(functions.values()), name)
+        if not name:
+            _one_answer(report, size, model, problem.test.X[:1])
 
 
 def _one_row_of(
@@ -103,6 +105,25 @@ def _one_row_of(
     key = f"one_row_microseconds_beyond{suffix}"
     report.from_rows(key, 1e6 * (rows["predict"].median - both), rows["predict"])
     report.from_rows(f"{key}_given", 1e6 * alone, rows["predict, predictions given"])
+
+
+def _one_answer(report: Report, size: Size, model: LocalMARegressor, x: Array) -> None:
+    """One row with the features for production, compared with `predict`."""
+    works: dict[str, Callable[[], Any]] = {
+        "predict": lambda: model.predict(x),
+        "answer": lambda: model.answer(x),
+        "answer, min_weight": lambda: model.answer(x, min_weight=0.05),
+        "answer, deadline": lambda: model.answer(x, deadline=1.0),
+    }
+    interleave(works, size.one_row_repeats // 10)
+    timings = interleave(works, size.one_row_repeats)
+    for name, timing in timings.items():
+        report.add(Row("one row in production", name, timing.seconds))
+    for name, key in (
+        ("answer", "answer"), ("answer, min_weight", "routed"), ("answer, deadline", "deadline"),
+    ):  # fmt: skip
+        beyond = timings[name].median - timings["predict"].median
+        report.figure(f"one_row_microseconds_of_{key}", 1e6 * beyond)
 
 
 def _float64_weights(gate: Gate, X: Array) -> Array:

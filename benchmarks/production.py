@@ -1,15 +1,12 @@
-"""Answers in production: failures within a deadline, servers, threads, memory and latency.
+"""Answers in production: failures within a deadline, servers, threads and memory.
 
-``python -m benchmarks.production [faults servers threads memory latency] [--before SRC]`` runs
-each part in a process of its own. `latency` compares the time of one row with that of another
-version of the package, whose folder `src` is SRC; the two processes take turns.
+``python -m benchmarks.production faults|servers|threads|memory`` prints the figures of one part.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -18,19 +15,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.report import Report
 from localma import LocalMARegressor
 
 Array = NDArray[np.floating]
 
 DEADLINE = 0.5
-ROWS, ANSWERS, WARM = 1_000, 200_000, 20_000
-ROUNDS, CALLS = 60, 400
+ROWS, ANSWERS, QUICK_ANSWERS = 1_000, 200_000, 2_000
 
 
 def sample(n: int, seed: int) -> tuple[Array, Array]:
@@ -95,13 +91,12 @@ def faults() -> dict[str, Any]:
     answer = model.answer(X_new, deadline=DEADLINE, retries={"raises": 2_000})
     seconds = time.perf_counter() - began
     return {
-        "deadline": DEADLINE,
-        "seconds": seconds,
-        "beyond_deadline": seconds - DEADLINE,
-        "named": sorted({failure.candidate for failure in answer.failures}),
-        "rows_answered": int(np.isfinite(answer.prediction).sum()),
-        "risk": float(np.mean((answer.prediction - y_new) ** 2)),
-        "risk_of_healthy": float(np.mean((alone - y_new) ** 2)),
+        "seconds_beyond_deadline": seconds - DEADLINE,
+        "failing_candidates_named": len({failure.candidate for failure in answer.failures}),
+        "share_of_rows_answered": float(np.isfinite(answer.prediction).mean()),
+        "ratio_risk_to_healthy_candidates": float(
+            np.mean((answer.prediction - y_new) ** 2) / np.mean((alone - y_new) ** 2)
+        ),
     }
 
 
@@ -137,7 +132,7 @@ def servers() -> dict[str, Any]:
     for server in started:
         server.shutdown()
         server.server_close()
-    return {"seconds": seconds}
+    return {"seconds_of_two_slow_servers": seconds}
 
 
 def threads() -> dict[str, Any]:
@@ -154,7 +149,8 @@ def threads() -> dict[str, Any]:
     one_by_one = [ask(k) for k in range(ROWS)]
     with ThreadPoolExecutor(16) as pool:
         at_once = list(pool.map(ask, range(ROWS)))
-    return {"equal": at_once == one_by_one, "failures": sum(len(names) for _, names in at_once)}
+    same = [now == then for now, then in zip(at_once, one_by_one, strict=True)]
+    return {"share_of_equal_answers_by_16_threads": sum(same) / len(same)}
 
 
 def resident_pages() -> int:
@@ -162,79 +158,33 @@ def resident_pages() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1])
 
 
-def memory() -> dict[str, Any]:
+def memory(answers: int = ANSWERS) -> dict[str, Any]:
     """Memory during many answers for single rows; two of five candidates fail."""
     X, y = sample(ROWS, 0)
     model = LocalMARegressor(FUNCTIONS, random_state=0, missing="nan").fit(X, y)
     break_some(model)
     model.pool_.candidates[0].function = FUNCTIONS["hangs"]
-    pages = []
-    for k in range(ANSWERS):
-        if k >= WARM and k % 1_000 == 0:
+    pages, warm = [], answers // 10
+    for k in range(answers):
+        if k >= warm and k % 1_000 == 0:
             pages.append(resident_pages())
         model.answer(X[k % ROWS : k % ROWS + 1])
     pages.append(resident_pages())
-    return {"answers": ANSWERS, "growth": max(pages) / pages[0] - 1.0}
+    return {"growth_of_memory": max(pages) / pages[0] - 1.0}
 
 
-TIMER = """
-import sys, time
-import numpy as np
-from benchmarks.production import FUNCTIONS, CALLS, sample
-from localma import LocalMARegressor
-X, y = sample(900, 0)
-model = LocalMARegressor(FUNCTIONS, random_state=0).fit(X, y)
-x = X[:1]
-for _ in range(2000):
-    model.predict(x)
-print("ready", flush=True)
-for line in sys.stdin:
-    seconds = []
-    for _ in range(CALLS):
-        began = time.perf_counter()
-        model.predict(x)
-        seconds.append(time.perf_counter() - began)
-    print(float(np.median(seconds)), flush=True)
-"""
-
-
-def latency(before: Path) -> dict[str, Any]:
-    """Time of `predict` for one row compared with another version; the processes take turns."""
-    here = Path(__file__).parents[1]
-    processes = {
-        "before": timer(before, here),
-        "now": timer(here / "src", here),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in processes}
-    for _ in range(ROUNDS):
-        for name, process in processes.items():
-            process.stdin.write("go\n")
-            process.stdin.flush()
-            seconds[name].append(float(process.stdout.readline()))
-    for process in processes.values():
-        process.stdin.close()
-        process.wait()
-    ratios = [now / then for now, then in zip(seconds["now"], seconds["before"], strict=True)]
-    return {
-        "microseconds_before": 1e6 * median(seconds["before"]),
-        "microseconds": 1e6 * median(seconds["now"]),
-        "ratio": median(ratios),
-    }
-
-
-def timer(source: Path, here: Path) -> Any:
-    """Start a process that times calls of a version of the package."""
-    path = os.pathsep.join([str(source), str(here)])
-    process = subprocess.Popen(
-        [sys.executable, "-c", TIMER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
+def run(quick: bool = False) -> Report:
+    """Run each part in a process of its own, because threads of hanging candidates stay."""
+    report = Report()
+    for name in PARTS:
+        options = ["--answers", str(QUICK_ANSWERS)] if quick else []
+        command = [sys.executable, "-m", "benchmarks.production", name, *options]
+        done = subprocess.run(
+            command, cwd=Path(__file__).parents[1], check=True, capture_output=True, text=True
+        )
+        for key, value in json.loads(done.stdout).items():
+            report.figure(key, value)
+    return report
 
 
 PARTS = {"faults": faults, "servers": servers, "threads": threads, "memory": memory}
@@ -242,18 +192,11 @@ PARTS = {"faults": faults, "servers": servers, "threads": threads, "memory": mem
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, "latency", []])
-    parser.add_argument("--before", type=Path)
-    arguments = parser.parse_args()
-    parts = arguments.parts or [*PARTS, *(["latency"] if arguments.before else [])]
-    for name in parts:
-        if len(parts) > 1:
-            options = ["--before", str(arguments.before)] if name == "latency" else []
-            command = [sys.executable, "-m", "benchmarks.production", name, *options]
-            subprocess.run(command, check=True)
-            continue
-        result = latency(arguments.before) if name == "latency" else PARTS[name]()
-        print(json.dumps({name: result}), flush=True)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--answers", type=int, default=ANSWERS, help="answers of `memory`")
+    given = parser.parse_args()
+    result = memory(given.answers) if given.part == "memory" else PARTS[given.part]()
+    print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from benchmarks import (
     peers,
     pictures,
     predict,
+    production,
     reference,
     scale,
     sizes,
@@ -345,11 +346,37 @@ def test_pictures_are_drawn(tmp_path):
 
 
 def test_sizes_gives_every_figure_of_its_aims():
-    small = sizes.Size(n=(60, 80), compared=(80,), n_inputs=3, repeats=1, wide=(60, 5, 2))
-    figures = sizes.measure(small).figures
-    assert figures["ratio_processor_time_to_boosting_80"] > 0
+    small = sizes.Size(
+        n=(60, 80), compared=(80,), kinds=(80,), n_inputs=3, repeats=1, wide=(60, 5, 2)
+    )
+    found = sizes.measure(small)
+    figures = found.figures
+    for name in ("to_boosting", "of_own", "of_trees"):
+        assert figures[f"ratio_processor_time_{name}_80"] > 0
+    lightgbm = "ratio_processor_time_to_lightgbm_80"
+    assert figures[lightgbm] or "peers lightgbm installs it" in found.reasons[lightgbm]
     assert 0 <= figures["largest_fall_of_processor_time"] < 1
     assert figures["ratio_wide_to_ridge"] > 0
-    whole = {f"ratio_processor_time_to_boosting_{n}" for n in sizes.Size().compared}
+    full = sizes.Size()
+    compared = {
+        f"ratio_processor_time_to_{rival}_{n}"
+        for n in full.compared
+        for rival in ("boosting", "lightgbm")
+    }
+    kinds = {f"ratio_processor_time_of_{kind}_{n}" for kind in sizes.KINDS for n in full.kinds}
     other = {"largest_fall_of_processor_time", "ratio_wide_to_ridge"}
-    assert set(pictures.AIMS["sizes"]) == whole | other
+    assert set(pictures.AIMS["sizes"]) == compared | kinds | other
+
+
+@pytest.mark.slow
+def test_production_gives_every_figure_of_its_aims():
+    figures = production.run(quick=True).figures
+    assert set(figures) == set(pictures.AIMS["production"])
+    assert figures["failing_candidates_named"] == 3
+    assert figures["share_of_equal_answers_by_16_threads"] == 1
+
+
+def test_a_figure_without_an_aim_is_shown():
+    stored = {"benchmark": "sizes", "reasons": {}, "ratio_processor_time_to_lightgbm_100": 2.5}
+    line = "| `ratio_processor_time_to_lightgbm_100` | 2.5 | none |  |"
+    assert line in pictures.table(stored).splitlines()

@@ -16,18 +16,17 @@ import pytest
 from scipy.sparse import csr_array
 
 from localma.candidates import FunctionCandidate, Pool, Recipe, as_candidate, from_recipe
-from localma.candidates.base import (
+from localma.candidates.base import RowError
+from localma.candidates.batches import (
     AUTO_MEMORY,
-    KINDS,
     LEAST_ROW_BYTES,
     WORKING_COPIES,
-    RowError,
     input_row_bytes,
     memory_bytes,
-    recipe_beside,
     rows_within,
 )
 from localma.candidates.files.base import ModelFile, PerProcess, in_fixed_batches
+from localma.candidates.recipes import KINDS, recipe_beside
 from localma.errors import (
     CandidateError,
     FileFormatError,

@@ -238,6 +238,8 @@ def tiny_cifar(folders, monkeypatch):
     monkeypatch.setattr(cifar10_data, "N_COMPONENTS", 16)
     monkeypatch.setattr(cifar10, "CNN_EPOCHS", 2)
     monkeypatch.setattr(cifar10, "CNN_IMAGES", 0)
+    # Other tests of this process train in single precision, and a process can use only one.
+    monkeypatch.setitem(cifar10.CNN, "mixed_precision", None)
     for name in ("full", "small"):
         monkeypatch.setitem(cifar10.SIZES, name, cifar10_data.Size(250, 120, 20))
     return folders

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -258,6 +259,58 @@ class TestTraining:
         X, P, y = problem()
         with pytest.raises(InvalidInputError, match="received 'mps', and accelerate uses 'cpu'"):
             TorchGate(two_layers, device="mps").fit(Labelled.of(X, P, y, loss=SQUARED))
+
+
+LOW_PRECISION = """
+import numpy as np
+import torch
+from localma.gates import ImageGate, Labelled, TextGate
+from localma.losses import squared_error
+from tests.tiny_models import tiny_encoder
+
+good = np.random.default_rng(0).uniform(size=60) < 0.5
+P = np.stack([good, ~good], axis=1)[:, :, None].astype(float)
+data = {
+    TextGate: ["good day" if one else "bad day" for one in good],
+    ImageGate: np.ones((60, 8, 8, 3)) * good[:, None, None, None],
+}
+networks = {TextGate: (tiny_encoder(),), ImageGate: ()}
+settings = {
+    TextGate: {"n_epochs": 8, "batch_size": 32, "learning_rate": 0.01, "patience": 8},
+    ImageGate: {"n_epochs": 20, "batch_size": 8, "learning_rate": 0.003, "shrinkage": 0.0},
+}
+products = set()
+
+class Recorded(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.__name__.partition(".")[0] in ("mm", "addmm", "linear"):
+            products.add(args[1].dtype)
+        return function(*args, **(kwargs or {}))
+
+for make, X in data.items():
+    gate = make(*networks[make], mixed_precision="bf16", random_state=0, **settings[make])
+    products.clear()
+    with Recorded():
+        gate.fit(Labelled.of(X, P, np.ones((60, 1)), loss=squared_error()))
+    assert torch.bfloat16 in products, products
+    products.clear()
+    with Recorded():
+        weights = gate.predict_weights(X)
+    assert products == {torch.float32}, products
+    assert (weights.argmax(axis=1) == ~good).mean() > 0.95
+    again = gate.__sklearn_clone__().restore(gate.arrays())
+    np.testing.assert_array_equal(again.predict_weights(X), weights)
+"""
+
+
+def test_text_and_image_gates_train_in_half_precision_and_predict_in_single():
+    pytest.importorskip("transformers")
+    # A new process: accelerate keeps one precision per process.
+    done = subprocess.run(
+        [sys.executable, "-c", LOW_PRECISION], cwd=Path(__file__).parents[1],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 KILLED = """

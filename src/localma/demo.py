@@ -15,7 +15,7 @@ from sklearn.linear_model import LinearRegression
 
 from localma._optional import optional
 from localma._types import Array
-from localma.estimators import LocalMARegressor
+from localma.estimators.regressor import LocalMARegressor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

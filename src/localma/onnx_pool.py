@@ -14,6 +14,7 @@ from localma.candidates.files.onnx import chosen_output
 from localma.candidates.pool import Pool
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
+from localma.estimators.predictions import pool_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -71,7 +72,7 @@ def add_candidates(graph: Graph, model: Model, x: str) -> str:
     str
         Name of their predictions: (n, M) or (n, M, K), in double precision.
     """
-    pool = model._pool()
+    pool = pool_of(model)
     named = list(zip(pool.names, pool.candidates, strict=True))
     for name, candidate in named:
         _check_kind(name, candidate.uncached())

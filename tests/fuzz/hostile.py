@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import localma
-from localma.candidates.base import KINDS, json_types
+from localma.candidates.recipes import KINDS, json_types
 from localma.errors import LocalMAError
 from localma.imports import import_object
 from localma.storage import array_file

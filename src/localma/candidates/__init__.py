@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from localma.candidates.base import Candidate, Recipe, from_recipe, recipe_beside
+from localma.candidates.base import Candidate
 from localma.candidates.cached import Cached
 from localma.candidates.column import Column
+from localma.candidates.conversion import as_candidate
 from localma.candidates.crossfitted import CrossFitted
 from localma.candidates.estimator import EstimatorCandidate
 from localma.candidates.files.onnx import OnnxCandidate
@@ -15,7 +16,8 @@ from localma.candidates.files.transformers import TransformersCandidate
 from localma.candidates.function import FunctionCandidate
 from localma.candidates.http import HttpCandidate
 from localma.candidates.outputs import fit_temperature
-from localma.candidates.pool import Pool, as_candidate
+from localma.candidates.pool import Pool
+from localma.candidates.recipes import Recipe, from_recipe, recipe_beside
 from localma.candidates.stacked import Stacked
 from localma.candidates.supplied import Supplied
 from localma.storage.cache import CacheEntry, cache_info, clean_cache

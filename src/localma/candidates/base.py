@@ -1,39 +1,25 @@
-"""The candidate interface, recipes to rebuild candidates, and batch sizes."""
+"""The candidate interface: predictions of a trained model, in batches, checked."""
 
 from __future__ import annotations
 
-import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from copy import copy
-from dataclasses import Field, dataclass, fields, replace
-from functools import cache
-from math import isfinite, prod
-from pathlib import Path
-from types import UnionType
-from typing import (
-    Any,
-    ClassVar,
-    NamedTuple,
-    NewType,
-    Self,
-    TypedDict,
-    Union,
-    Unpack,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from math import isfinite
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 
 import numpy as np
-from scipy.sparse import issparse
 
-from localma._types import Array, Json
+from localma._types import Array
+from localma.candidates.batches import (
+    BatchSize,
+    checked_batch_size,
+    joined,
+    listed_rows,
+    rows_within,
+    working_bytes,
+)
 from localma.candidates.outputs import (
-    Activation,
     Classes,
-    Label,
     Labels,
     Output,
     OutputNames,
@@ -43,16 +29,9 @@ from localma.candidates.outputs import (
     as_labels,
     as_prediction,
     check_not_reordered,
-    checked_temperature,
-    class_codes,
-    fit_temperature,
-    probabilities,
 )
-from localma.errors import CandidateError, FileFormatError, InvalidInputError, LocalMAError
-from localma.imports import import_name, import_object
+from localma.errors import CandidateError, InvalidInputError, LocalMAError
 from localma.progress import bar
-from localma.storage.array_file import shown
-from localma.storage.fingerprints import beside, found_beside
 from localma.tables.frames import (
     ColumnKey,
     checked_columns,
@@ -62,32 +41,12 @@ from localma.tables.frames import (
     unmasked,
 )
 
+if TYPE_CHECKING:
+    from localma.candidates.recipes import Recipe
+
 TableFunction = Callable[[Any], Any]
 """A user's function of X; only the user knows which kind of X it takes and returns."""
 Inputs = Sequence[ColumnKey] | TableFunction | None
-BatchSize = int | str | None
-PathLike = str | os.PathLike[str]
-
-KINDS = {
-    "column": "localma.candidates.column:Column",
-    "function": "localma.candidates.function:FunctionCandidate",
-    "http": "localma.candidates.http:HttpCandidate",
-    "onnx": "localma.candidates.files.onnx:OnnxCandidate",
-    "skops": "localma.candidates.files.skops:SkopsCandidate",
-    "timm": "localma.candidates.files.timm:TimmCandidate",
-    "torch": "localma.candidates.files.torch:TorchCandidate",
-    "transformers": "localma.candidates.files.transformers:TransformersCandidate",
-}
-"""Import name of each class of candidates that has a recipe. A class is imported at first use."""
-
-AUTO_MEMORY = 256 * 2**20
-"""Bytes that a call may use with ``batch_size="auto"``, in addition to the model itself."""
-WORKING_COPIES = 48
-"""Estimated memory of a network per row, as a multiple of the size of the input row."""
-LEAST_ROW_BYTES = 16 * 2**10
-"""Lower bound of that estimate: a network with few inputs can still have wide layers."""
-
-_UNITS = {"B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 class RowError(InvalidInputError):
@@ -500,479 +459,9 @@ class CommonOptions(TypedDict, total=False):
     batch_size: BatchSize
 
 
-class NetworkOptions(CommonOptions, total=False):
-    """Options of every network that states its own classes."""
-
-    classes: Classes | None
-    activation: Activation | None
-    temperature: float
-
-
-class LogitsCandidate(Candidate):
-    """A network that returns logits, which are turned into probabilities if requested.
-
-    Subclasses are final and implement `_outputs`.
-
-    Parameters
-    ----------
-    activation : {"softmax", "sigmoid"}, optional
-        "softmax" for one logit per class, "sigmoid" for one logit, that of the second of two
-        classes. By default the network's output is used unchanged.
-    temperature : float, default=1.0
-        Number that divides the logits. `calibrated` fits it.
-    classes : array-like of shape (K,), optional
-        Labels of the outputs.
-    **options
-        The options `inputs`, `cost` and `batch_size` of every candidate.
-    """
-
-    def __init__(
-        self,
-        *,
-        activation: Activation | None = None,
-        temperature: float = 1.0,
-        classes: Classes | None = None,
-        **options: Unpack[CommonOptions],
-    ) -> None:
-        options.setdefault("batch_size", "auto")
-        super().__init__(classes=classes, **options)
-        self.activation = activation
-        self.temperature = checked_temperature(temperature, activation)
-
-    @property
-    def runs_beside(self) -> bool:
-        """True: a server or a library outside of Python does the work."""
-        return True
-
-    @abstractmethod
-    def _outputs(self, X: Table, task: Task) -> Output:
-        """Return the network's output for these inputs: (n,), (n, 1) or (n, K)."""
-
-    @abstractmethod
-    def _network_identity(self) -> Hashable:
-        """Equal for two candidates that hold the same network."""
-
-    def _answer(self, X: Table, task: Task) -> Output:
-        outputs = self._outputs(X, task)
-        if self.activation is None:
-            return outputs
-        return probabilities(np.asarray(outputs), self.activation, self.temperature)
-
-    def _model_identity(self) -> Hashable:
-        return self._network_identity(), self._reading()
-
-    def _reading(self) -> Hashable:
-        return self.activation, self.temperature
-
-    def calibrated(self, X: Table, y: Classes) -> Self:
-        """Fit the temperature on labelled rows that the network was not trained on.
-
-        Parameters
-        ----------
-        X : array-like or data frame of n rows
-            The inputs.
-        y : array-like of shape (n,)
-            Labels, each among `classes`.
-
-        Returns
-        -------
-        LogitsCandidate
-            A copy with the fitted temperature. It shares the network.
-        """
-        if self.activation is None or self.classes is None:
-            raise InvalidInputError(
-                "A temperature is fitted to logits of known classes: state activation='softmax' "
-                f"(or 'sigmoid') and classes=; received activation={self.activation!r} and "
-                f"classes={None if self.classes is None else self.classes.tolist()!r}."
-            )
-        codes = class_codes(y, self.classes)
-        logits = self._copy(activation=None).predict(X, "regression")
-        return self._copy(temperature=fit_temperature(logits, codes))
-
-    def _copy(self, **changes: float | None) -> Self:
-        """Copy the candidate with other options; both share the network."""
-        duplicate = copy(self)
-        vars(duplicate).update(changes)
-        return duplicate
-
-
-# Recipes: how a saved model rebuilds its candidates.
-
-ImportName = NewType("ImportName", str)
-"""A function, by its import name "package.module:name"."""
-FilePath = NewType("FilePath", str)
-"""A file or folder; in a saved model, relative to the folder of that model."""
-Address = NewType("Address", str)
-"""A URL."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe(ABC):
-    """How to rebuild a candidate, in values that JSON can store.
-
-    A subclass states its fields with their types. A function is stored as an `ImportName`, a path
-    as a `FilePath` and a URL as an `Address`.
-
-    Examples
-    --------
-    >>> recipe = Recipe.from_json({"kind": "column", "columns": ["guess"], "classes": None,
-    ...                            "cost": 1.0})
-    >>> recipe.needs_trust, recipe.make()
-    (False, Column('guess'))
-    """
-
-    kind: ClassVar[str]
-    needs_trust: ClassVar[bool] = True
-    """Whether `make` runs code, or opens files or addresses, that the recipe names."""
-
-    def make(self) -> Candidate:
-        """Rebuild the candidate. Imports functions and opens files: for trusted recipes only.
-
-        Returns
-        -------
-        Candidate
-            The candidate.
-        """
-        return import_object(KINDS[self.kind])(**self.options())
-
-    @classmethod
-    def of(cls, candidate: Candidate, **values: Json) -> Self | None:
-        """Describe a candidate.
-
-        Parameters
-        ----------
-        candidate : Candidate
-            The candidate.
-        **values : JSON values
-            Fields that are not attributes of the candidate.
-
-        Returns
-        -------
-        Recipe or None
-            None if the candidate has a function that cannot be imported.
-        """
-        for field in fields(cls):
-            if field.name in values:
-                continue
-            value = getattr(candidate, field.name)
-            if callable(value):
-                value = import_name(value)
-                if value is None:
-                    return None
-            elif isinstance(value, np.ndarray):
-                value = value.tolist()
-            elif isinstance(value, tuple):
-                value = list(value)
-            values[field.name] = value
-        return cls(**values)
-
-    def to_json(self) -> dict[str, Json]:
-        """Return the kind and all fields as a JSON object.
-
-        Returns
-        -------
-        dict
-            The values by key.
-        """
-        values = {_key(field): getattr(self, field.name) for field in fields(self)}
-        return {"kind": self.kind, **values}
-
-    @staticmethod
-    def from_json(document: Json) -> Recipe:
-        """Read a JSON object, and check its kind, its fields and their types. Runs no code.
-
-        Parameters
-        ----------
-        document : dict
-            An object from `to_json`.
-
-        Returns
-        -------
-        Recipe
-            The recipe.
-        """
-        recipe_type = recipe_type_of(document)
-        assert isinstance(document, dict)
-        kind, types = recipe_type.kind, json_types(recipe_type)
-        if set(document) != {"kind", *types}:
-            raise FileFormatError(
-                f"The recipe of a {kind} must have the fields {sorted(types)}; received "
-                f"{shown(sorted(set(document) - {'kind'}))}."
-            )
-        for key, allowed in types.items():
-            value = document[key]
-            # In Python, bool is a subclass of int.
-            if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-                names = " or ".join(t.__name__ for t in allowed).replace("NoneType", "null")
-                raise FileFormatError(
-                    f"The field {key!r} in the recipe of a {kind} must be {names}; received "
-                    f"{shown(value)}."
-                )
-        return recipe_type(**{field.name: document[_key(field)] for field in fields(recipe_type)})
-
-    def options(self) -> dict[str, Any]:
-        """Return all fields as keyword arguments. Imports the functions that they name.
-
-        Returns
-        -------
-        dict
-            Arguments of the class of the candidate.
-        """
-        functions = {name: import_object(value) for name, value in self._marked(ImportName).items()}
-        return {field.name: getattr(self, field.name) for field in fields(self)} | functions
-
-    def sources(self) -> list[str]:
-        """Return the import names, paths and addresses that `make` would follow.
-
-        Returns
-        -------
-        list of str
-            All of them, in the order of the fields.
-        """
-        return list(self._marked(ImportName, FilePath, Address).values())
-
-    def with_paths(self, change: Callable[[str, Path], str], folder: PathLike) -> Self:
-        """Return the recipe with other paths.
-
-        Parameters
-        ----------
-        change : callable
-            A function from a path and `folder` to the new path.
-        folder : str or path
-            The folder of the saved model.
-
-        Returns
-        -------
-        Recipe
-            A copy, in which each path is replaced.
-        """
-        paths = self._marked(FilePath)
-        return replace(self, **{name: change(path, Path(folder)) for name, path in paths.items()})
-
-    def _marked(self, *marks: type[str]) -> dict[str, str]:
-        """Return the strings in fields of these types, by field."""
-        types = _alternatives(type(self))
-        values = {name: getattr(self, name) for name in types if set(marks) & set(types[name])}
-        return {name: value for name, value in values.items() if isinstance(value, str)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class CommonRecipe(Recipe):
-    """The options that most kinds of candidates have."""
-
-    inputs: list[ColumnKey] | ImportName | None
-    classes: list[Label] | None
-    cost: float
-    batch_size: int | str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogitsRecipe(CommonRecipe):
-    """The options of networks."""
-
-    activation: str | None
-    temperature: float
-
-
-def recipe_type_of(document: Json) -> type[Recipe]:
-    """Return the class of a recipe in JSON, by its kind. Runs no code of the recipe."""
-    kind = isinstance(document, dict) and document.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise FileFormatError(
-            f"Unknown kind of candidate {shown(kind or None)}; known: {sorted(KINDS)}."
-        )
-    return import_object(KINDS[kind])._recipe_type
-
-
-def recipe_beside(candidate: Candidate, folder: PathLike) -> Recipe | None:
-    """Describe a candidate, with paths relative to the folder of the saved model.
-
-    Parameters
-    ----------
-    candidate : Candidate
-        The candidate.
-    folder : str or path
-        The folder of the saved model.
-
-    Returns
-    -------
-    Recipe or None
-        None if the candidate exists only in memory.
-
-    Examples
-    --------
-    >>> from localma.candidates import Column
-    >>> recipe_beside(Column("guess"), "models").to_json()["columns"]
-    ['guess']
-    """
-    recipe = candidate.recipe()
-    return recipe and recipe.with_paths(beside, folder)
-
-
-def from_recipe(recipe: Recipe, folder: PathLike = ".") -> Candidate:
-    """Rebuild a candidate. May run code: check `recipe.needs_trust` before.
-
-    Parameters
-    ----------
-    recipe : Recipe
-        A recipe from `Candidate.recipe`, `recipe_beside` or `Recipe.from_json`.
-    folder : str or path, default="."
-        The folder where relative paths start.
-
-    Returns
-    -------
-    Candidate
-        The candidate.
-
-    Examples
-    --------
-    >>> from localma.candidates import Column
-    >>> from_recipe(Column("guess").recipe())
-    Column('guess')
-    """
-    try:
-        return recipe.with_paths(found_beside, folder).make()
-    except InvalidInputError as error:
-        raise FileFormatError(
-            f"The recipe {shown(recipe.to_json())} cannot be followed: {error}"
-        ) from error
-
-
-def _key(field: Field[object]) -> str:
-    """Key of a field in JSON, which may be a word that Python reserves."""
-    return str(field.metadata.get("key", field.name))
-
-
-@cache  # reading annotations runs `eval`, which a loader must not do for each file
-def _alternatives(recipe_type: type[Recipe]) -> dict[str, tuple[Any, ...]]:
-    """Types that each field may have, such as ``(list[int], ImportName, NoneType)``."""
-    hints = get_type_hints(recipe_type)
-    return {
-        field.name: get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
-        for field in fields(recipe_type)
-        for hint in [hints[field.name]]
-    }
-
-
-def json_types(recipe_type: type[Recipe]) -> dict[str, tuple[type, ...]]:
-    """Types that each field has in JSON, by key, such as ``(list, str, NoneType)``."""
-    types: dict[str, tuple[type, ...]] = {}
-    for field in fields(recipe_type):
-        hints = [get_origin(hint) or hint for hint in _alternatives(recipe_type)[field.name]]
-        if float in hints:
-            hints.insert(0, int)  # JSON has one type of numbers
-        types[_key(field)] = tuple(getattr(hint, "__supertype__", hint) for hint in hints)
-    return types
-
-
-# Rows per call: a number, all rows, or as many as an amount of memory allows.
-
-
-def listed_rows(rows: Rows) -> str:
-    """Row numbers for an error message; at most five if they are not consecutive.
-
-    >>> listed_rows([3, 4, 5]), listed_rows([1, 2, 4])
-    ('rows 3 to 5', 'rows 1, 2, 4')
-    """
-    start, last, count = rows[0], rows[-1], len(rows)
-    if last - start + 1 == count:
-        return f"rows {start} to {last}"
-    numbers = ", ".join(str(row) for row in rows[:5])
-    return f"rows {numbers}" + f" and {count - 5} more, the last {last}" * (count > 5)
-
-
-def joined(batches: list[Array], name: str) -> Array:
-    """Join the predictions of all batches; an error if their numbers of outputs differ."""
-    if len(batches) == 1:
-        return batches[0]
-    shapes = {batch.shape[1:] for batch in batches}
-    if len(shapes) > 1:
-        raise CandidateError(
-            f"Candidate {name!r} returned a different number of outputs from one batch of rows to "
-            f"the next: {sorted(shapes)}; return the same columns for all rows.",
-            candidate=name,
-        )
-    return np.concatenate(batches)
-
-
 def _checked_inputs(inputs: Inputs | int) -> Inputs:
     if inputs is None or callable(inputs):
         return inputs
     if isinstance(inputs, str | int):
         inputs = [inputs]
     return checked_columns(inputs, "inputs")
-
-
-def checked_batch_size(batch_size: BatchSize) -> BatchSize:
-    """Check that it is None, a whole number, "auto" or an amount of memory.
-
-    >>> checked_batch_size("512 MiB")
-    '512 MiB'
-    """
-    if batch_size is None:
-        return None
-    if isinstance(batch_size, str):
-        memory_bytes(batch_size)
-        return batch_size
-    whole = isinstance(batch_size, int | np.integer) and not isinstance(batch_size, bool)
-    if not whole or batch_size < 1:
-        raise InvalidInputError(
-            "batch_size must be None, a whole number of one or more, 'auto', or an amount of "
-            f"memory such as '256 MiB'; received {batch_size!r}."
-        )
-    return int(batch_size)
-
-
-def memory_bytes(amount: str) -> int:
-    """Return an amount of memory in bytes.
-
-    >>> memory_bytes("1.5 KiB"), memory_bytes("auto") == AUTO_MEMORY
-    (1536, True)
-    """
-    if amount == "auto":
-        return AUTO_MEMORY
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", amount)
-    size = int(float(match[1]) * _UNITS.get(match[2].upper(), 0)) if match else 0
-    if size < 1:
-        raise InvalidInputError(
-            "batch_size as a string is 'auto' or an amount of memory such as '256 MiB' or '2 GB'; "
-            f"received {amount!r}."
-        )
-    return size
-
-
-def rows_within(amount: str, row_bytes: int) -> int:
-    """Return the number of rows that fit into an amount of memory, at least one.
-
-    >>> rows_within("1 MiB", 16 * 1024), rows_within("1 KiB", 16 * 1024)
-    (64, 1)
-    """
-    return max(1, memory_bytes(amount) // max(1, row_bytes))
-
-
-def working_bytes(*inputs: Table) -> int:
-    """Estimate the memory that a network needs per row, from its inputs.
-
-    The estimate depends on the inputs only, so the same rows always make the same batches.
-
-    >>> working_bytes(np.zeros((5, 3, 32, 32), dtype=np.float32)) == 48 * 3 * 32 * 32 * 4
-    True
-    """
-    return max(LEAST_ROW_BYTES, WORKING_COPIES * sum(input_row_bytes(X) for X in inputs))
-
-
-def input_row_bytes(X: Table) -> int:
-    """Return the number of bytes of the first row of X.
-
-    >>> input_row_bytes(np.zeros((5, 3))), input_row_bytes(["four", "a longer text"])
-    (24, 4)
-    """
-    row = take_rows(X, slice(0, 1))
-    shape = getattr(row, "shape", None)
-    if issparse(row) or (shape and not isinstance(getattr(row, "nbytes", None), int)):
-        return 8 * prod(row.shape)
-    if isinstance(row, list | tuple):
-        row = row[0]
-    if isinstance(row, str | bytes):
-        return len(row)
-    return int(getattr(row, "nbytes", 8))

@@ -22,11 +22,13 @@ from joblib.hashing import NumpyHasher
 
 from localma._optional import optional
 from localma._types import Array, Integers
-from localma.candidates.base import Candidate, Recipe, joined
+from localma.candidates.base import Candidate
+from localma.candidates.batches import joined
 from localma.candidates.column import Column
+from localma.candidates.conversion import as_candidate
 from localma.candidates.crossfitted import CrossFitted
 from localma.candidates.outputs import Output, OutputNames, Rows, Table, Task
-from localma.candidates.pool import as_candidate
+from localma.candidates.recipes import Recipe
 from localma.errors import CandidateError, InvalidInputError
 from localma.storage.cache import (
     MAX_BYTES,
@@ -446,7 +448,7 @@ def _checked(candidate: Candidate) -> Candidate:
 def candidate_fingerprint(candidate: Candidate) -> str:
     """Compute a fingerprint of the model and of the options that change its predictions.
 
-    >>> from localma.candidates.pool import as_candidate
+    >>> from localma.candidates.conversion import as_candidate
     >>> from sklearn.linear_model import LinearRegression
     >>> flat, steep = (LinearRegression().fit([[0.0], [1.0]], [0.0, y]) for y in (1.0, 2.0))
     >>> same = as_candidate(flat, inputs=[0], cost=3.0)

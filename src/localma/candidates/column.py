@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from localma._types import AnyArray
-from localma.candidates.base import Candidate, Recipe
+from localma.candidates.base import Candidate
 from localma.candidates.outputs import (
     Classes,
     Label,
@@ -19,6 +19,7 @@ from localma.candidates.outputs import (
     Task,
     check_saved_labels,
 )
+from localma.candidates.recipes import Recipe
 from localma.errors import InvalidInputError
 from localma.tables.frames import (
     ColumnKey,

@@ -12,7 +12,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from localma._types import Array
-from localma.candidates.base import BatchSize, Candidate, Inputs
+from localma.candidates.base import Candidate, Inputs
+from localma.candidates.batches import BatchSize
 from localma.candidates.outputs import Classes, Labels, Output, Table, Task, as_labels
 from localma.errors import InvalidInputError
 from localma.tables.frames import column_names, pick_columns

@@ -6,15 +6,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from inspect import ismethod
 
-from localma.candidates.base import (
-    BatchSize,
-    Candidate,
-    CommonRecipe,
-    ImportName,
-    Inputs,
-    TableFunction,
-)
+from localma.candidates.base import Candidate, Inputs, TableFunction
+from localma.candidates.batches import BatchSize
 from localma.candidates.outputs import Classes, Output, Table, Task
+from localma.candidates.recipes import CommonRecipe, ImportName
 from localma.errors import InvalidInputError
 
 

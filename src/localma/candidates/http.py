@@ -19,14 +19,7 @@ import numpy as np
 
 from localma._threads import map_in_daemons
 from localma._types import Array, Float64, Json
-from localma.candidates.base import (
-    Address,
-    ImportName,
-    LogitsCandidate,
-    LogitsRecipe,
-    NetworkOptions,
-    listed_rows,
-)
+from localma.candidates.batches import listed_rows
 from localma.candidates.files.base import checked_count
 from localma.candidates.http_post import (
     LOOPBACK,
@@ -40,7 +33,9 @@ from localma.candidates.http_post import (
     read_predictions,
     redacted,
 )
+from localma.candidates.logits import LogitsCandidate, NetworkOptions
 from localma.candidates.outputs import Rows, Table, Task
+from localma.candidates.recipes import Address, ImportName, LogitsRecipe
 from localma.errors import CandidateError, InvalidInputError, LocalMAError, unknown_name
 from localma.imports import import_name
 from localma.tables.frames import n_rows

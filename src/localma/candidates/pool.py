@@ -1,22 +1,19 @@
-"""The pool of candidates, and predictions that users pass instead of models."""
+"""The pool of candidates: all of them, called together."""
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-from localma._types import AnyArray, Array, Integers, RandomState, RowMask
-from localma.candidates.base import KINDS, BatchSize, Candidate, Inputs, TableFunction
+from localma._types import Array, Integers, RandomState, RowMask
+from localma.candidates.base import Candidate
+from localma.candidates.conversion import Models, check_distinct, named_candidates
 from localma.candidates.crossfitted import CrossFitted, Folds, Others
-from localma.candidates.estimator import EstimatorCandidate, FittedModel
-from localma.candidates.function import FunctionCandidate
+from localma.candidates.given import Predictions, read_predictions
 from localma.candidates.outputs import (
     Classes,
     Labels,
@@ -27,66 +24,27 @@ from localma.candidates.outputs import (
     Table,
     Task,
     align,
-    are_probabilities,
-    as_labels,
-    as_prediction,
-    check_names,
-    check_same_names,
     check_task_name,
-    differing_row,
     listed,
-    made_unique,
-    numbered,
-    pandas_index,
     stacked,
     union_of_classes,
     unknown_classes,
     warn_unknown_classes,
 )
-from localma.candidates.stacked import PredictionColumns, Stacked
+from localma.candidates.stacked import Stacked, prediction_columns_of
 from localma.candidates.supplied import Supplied
 from localma.errors import CandidateError, InvalidInputError, LeftOutWarning, unknown_name
 from localma.folds import make_folds
-from localma.imports import import_object
 from localma.tables.frames import (
-    LARGE_ROWS,
     ColumnKey,
     column_names,
-    column_values,
-    dense,
     drop_columns,
     n_rows,
     positions_of,
-    readable_tensor,
     take_rows,
     unmasked,
     without_mask,
 )
-
-Model: TypeAlias = Candidate | FittedModel | TableFunction | str | os.PathLike[str]
-"""Anything that `as_candidate` takes."""
-Models: TypeAlias = Mapping[str, Model] | Sequence[tuple[str, Model]] | Sequence[Model]
-Predictions: TypeAlias = "Output | Mapping[str, Output]"
-"""Predictions of all candidates: an array, a data frame, or a mapping from name to array."""
-
-SUFFIXES = {".onnx": "onnx", ".pt2": "torch", ".skops": "skops"}
-"""The kind of a candidate, by the suffix of its file."""
-
-REFUSED_SUFFIXES = {
-    ".safetensors": "holds weights without the network they belong to: write "
-    "TimmCandidate(architecture, {path!r}), or load them into a module and pass the module",
-    **dict.fromkeys(
-        (".pt", ".pth"),
-        "may hold pickled code: load it yourself and pass the module, or save the module with "
-        "torch.export as a .pt2 file",
-    ),
-    **dict.fromkeys(
-        (".pkl", ".pickle", ".joblib"),
-        "holds pickled code: load it yourself and pass the model, or save the model with skops as "
-        "a .skops file",
-    ),
-}
-"""Why files with other suffixes are not candidates, and what to do."""
 
 LEAVE_OUT_OR_ADD = (
     "leave out those rows, or add a candidate that knows the label, such as CrossFitted(...)."
@@ -98,99 +56,6 @@ NUMBERED_BY_TOOLS = (
     "as as_candidate(model, classes=[0, 1, 2, ...]), the numbers of its labels."
 )
 """What to do about labels that no candidate knows."""
-
-
-def as_candidate(
-    model: Model,
-    *,
-    inputs: Inputs = None,
-    classes: Classes | None = None,
-    cost: float = 1.0,
-    batch_size: BatchSize = None,
-) -> Candidate:
-    """Make a candidate from a fitted estimator, a function, a network, a file or an address.
-
-    Parameters
-    ----------
-    model : estimator, callable, module, str or path
-        A fitted object with `predict`, a function of X, a PyTorch module, or the path of a model: a
-        file .onnx, .pt2 (torch.export) or .skops, a transformers folder (with a config.json), an
-        address http://... or https://... . Their classes have more options, such as
-        OnnxCandidate(path, activation=...). A candidate is returned unchanged.
-    inputs : list of str or int, or callable, optional
-        The columns it takes, by name or integer position, or a function of X. By default it gets X
-        without the prediction columns.
-    classes : array-like of shape (K,), optional
-        Labels of the probabilities that a function returns, in the order of its columns; for a
-        fitted classifier, new labels for its classes.
-    cost : float, default=1.0
-        What a row costs, such as the price of a call. Only budgets use it: `budget=` in `predict`
-        and `answer`, and `frontier`. It does not change the weights of a fit.
-    batch_size : int or str, optional
-        Rows per call, "auto" or an amount of memory such as "1 GiB". The default is "auto" for
-        networks, and one call for all rows for other models.
-
-    Returns
-    -------
-    Candidate
-        The candidate.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> north = as_candidate(lambda X: X[:, 0], inputs=[1])
-    >>> north.predict(np.array([[1.0, 2.0]]), "regression").tolist()
-    [2.0]
-    """
-    stated = {"inputs": inputs, "classes": classes, "cost": cost, "batch_size": batch_size}
-    # Each kind has its own defaults for the other options.
-    options: dict[str, Any] = {key: value for key, value in stated.items() if value is not None}
-    if isinstance(model, Candidate):
-        if options != {"cost": 1.0}:
-            raise InvalidInputError(
-                f"{model!r} is a candidate already; state inputs, classes, cost and batch_size "
-                "where you create it."
-            )
-        return model
-    if isinstance(model, str | os.PathLike):
-        return from_path(os.fspath(model), options)
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(model, torch.nn.Module):
-        return import_object(KINDS["torch"])(model, **options)
-    if isinstance(model, type):
-        raise InvalidInputError(
-            f"A candidate is a fitted model, and {model.__name__} is a class: pass a fitted "
-            f"instance, or CrossFitted({model.__name__}())."
-        )
-    if hasattr(model, "predict"):
-        return EstimatorCandidate(model, **options)
-    if callable(model):
-        return FunctionCandidate(model, **options)
-    raise InvalidInputError(
-        "A candidate is a fitted model with a method predict, a function of X, a Column or a "
-        f"CrossFitted; received {type(model).__name__}: for bare predictions pass "
-        "fit(X, y, predictions=...)."
-    )
-
-
-def from_path(path: str, options: Mapping[str, Any]) -> Candidate:
-    """Make a candidate from the path of a file or folder, or from an address."""
-    suffix = Path(path).suffix.lower()
-    kind = SUFFIXES.get(suffix)
-    if path.startswith(("http://", "https://")):
-        kind = "http"
-    elif os.path.isfile(os.path.join(path, "config.json")):
-        kind = "transformers"
-    if kind is not None:
-        return import_object(KINDS[kind])(path, **options)
-    if suffix in REFUSED_SUFFIXES:
-        reason = REFUSED_SUFFIXES[suffix].format(path=path)
-        raise InvalidInputError(f"A {suffix} file such as {path!r} {reason}.")
-    raise InvalidInputError(
-        f"A candidate is a fitted model or a function; received the string {path!r}: for a column "
-        f"of X that holds predictions write Column({path!r}). A model's path ends in "
-        f"{', '.join(SUFFIXES)} or is a folder with a config.json; an address begins with http."
-    )
 
 
 class Request(NamedTuple):
@@ -240,8 +105,8 @@ class Pool:
     def __init__(self, candidates: Models, *, task: Task) -> None:
         check_task_name(task)
         self.task: Task = task
-        self.names, self.candidates = _named(candidates)
-        _check_distinct(self.names, self.candidates)
+        self.names, self.candidates = named_candidates(candidates)
+        check_distinct(self.names, self.candidates)
         for name, candidate in self._items():
             candidate.check_task(task, name)
         self.costs = np.array([candidate.cost for candidate in self.candidates])
@@ -714,36 +579,7 @@ class Pool:
         >>> names, P.tolist()
         (('a', 'b'), [[2.0, 1.0]])
         """
-        check_task_name(task)
-        labels = _labels_of_task(task, classes)
-        P = _valid_array(predictions, n_rows, labels)
-        if P is not None and (names is None or len(names) == P.shape[1]):
-            return tuple(names or numbered(P.shape[1])), P
-        by_name = _by_name(predictions, n_rows, names, labels)
-        if names is not None:
-            expected = [name for name in names if name in by_name or not allow_missing]
-            check_same_names(list(by_name), expected if by_name.keys() <= set(names) else names)
-        ordered, outputs = tuple(names or by_name), outputs or OutputNames()
-        column_labels = _column_labels(by_name, labels)
-
-        def checked(name: str) -> Array | None:
-            if name not in by_name:
-                return None
-            values = by_name[name]
-            if labels is None and column_names(values) is not None:
-                values = dense(outputs.arranged(values, f"predictions of candidate {name!r}"))
-            checked = as_prediction(
-                values,
-                name=name,
-                n=n_rows,
-                classes=column_labels.get(name),
-                allow_missing=allow_missing,
-            )
-            return checked if labels is None else align(checked, column_labels[name], labels)
-
-        P = stacked(map(checked, ordered), ordered, n_rows)
-        P[:, [name not in by_name for name in ordered]] = np.nan
-        return ordered, P
+        return read_predictions(predictions, n_rows, task, names, classes, outputs, allow_missing)
 
     def _predict_each(
         self,
@@ -866,257 +702,3 @@ def leave_out(candidates: dict[str, Candidate], name: str, error: CandidateError
         raise error
     del candidates[name]
     warnings.warn(f"The model is fitted without {name!r}. {error}", LeftOutWarning, stacklevel=2)
-
-
-def prediction_columns_of(
-    names: Sequence[str], P: Array, classes: Labels | None, outputs: OutputNames
-) -> PredictionColumns:
-    """Name the columns of predictions (n, M) or (n, M, K) by candidate, and class or output.
-
-    >>> prediction_columns_of(["a"], np.ones((1, 1, 2)), None, OutputNames()).names
-    ['a: 0', 'a: 1']
-    """
-    if P.ndim == 2:
-        return PredictionColumns(tuple(names))
-    labels: Sequence[object] = range(P.shape[2])
-    if classes is not None:
-        labels = classes.tolist()
-    elif outputs.names is not None:
-        labels = outputs.names
-    return PredictionColumns(tuple(names), tuple(map(str, labels)))
-
-
-def _named(candidates: Models) -> tuple[Names, tuple[Candidate, ...]]:
-    """Return names and candidates from any of the three forms."""
-    if isinstance(candidates, Mapping):
-        candidates = list(candidates.items())
-    if not isinstance(candidates, list | tuple):
-        raise InvalidInputError(
-            "candidates must be a dict from name to model, a list of (name, model) pairs or a "
-            f"list of models; received {type(candidates).__name__}."
-        )
-    if not candidates:
-        raise InvalidInputError(
-            "candidates must hold at least one model; received none: pass for example "
-            "candidates={'north': fitted_model}."
-        )
-    pairs = [item for item in candidates if isinstance(item, tuple) and len(item) == 2]
-    if len(pairs) == len(candidates):
-        names = check_names(name for name, _ in pairs)
-        return names, tuple(_as_named_candidate(name, model) for name, model in pairs)
-    if pairs:
-        raise InvalidInputError(
-            "candidates must be all (name, model) pairs or all models; received "
-            f"{len(pairs)} pairs among {len(candidates)}: name every model."
-        )
-    models = tuple(as_candidate(model) for model in candidates)
-    return check_names(made_unique([model.label for model in models])), models
-
-
-def _as_named_candidate(name: str, model: Model) -> Candidate:
-    try:
-        return as_candidate(model)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"Candidate {name!r}: {error}") from error
-
-
-def _check_distinct(names: Sequence[str], candidates: Sequence[Candidate]) -> None:
-    name_of: dict[Hashable, str] = {}
-    for name, candidate in zip(names, candidates, strict=True):
-        earlier = name_of.setdefault(candidate.identity(), name)
-        if earlier != name:
-            raise InvalidInputError(
-                f"Candidates {earlier!r} and {name!r} are the same {candidate!r}. Leave one out, "
-                "or give them different inputs=."
-            )
-
-
-# Predictions that a user passes instead of models.
-
-
-def check_same_index(predictions: Predictions, X: Table) -> None:
-    """Raise an error if pandas predictions do not have the index of a pandas X.
-
-    >>> check_same_index(np.zeros((2, 1)), np.zeros((2, 3)))  # arrays have no index
-    """
-    tables = list(predictions.values()) if isinstance(predictions, Mapping) else [predictions]
-    expected = pandas_index(X) if hasattr(X, "columns") else None
-    for index in map(pandas_index, tables):
-        if index is None or expected is None:
-            continue
-        row = differing_row(index, expected)
-        if row is not None:
-            raise InvalidInputError(
-                "predictions must have the rows of X in the same order, and their index differs "
-                f"from X's: in row {row} X has {expected[row]!r} and predictions {index[row]!r}. "
-                "Put them in order with predictions.loc[X.index]. If they are in order already, "
-                "pass predictions.to_numpy(), or set their index to X.index."
-            )
-
-
-def holds_all(predictions: Predictions, stacked: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether predictions include those of candidates that could be computed from the others.
-
-    stacked : names of those candidates; names : names of all candidates.
-
-    >>> holds_all({"a": [1.0]}, ["own: direct"], ["a", "own: direct"])
-    False
-    """
-    if not stacked:
-        return True
-    received = column_names(predictions)
-    if isinstance(predictions, Mapping):
-        received = list(predictions)
-    if received:
-        return any(name in received for name in stacked)
-    shape = getattr(predictions, "shape", None) or np.shape(np.asarray(predictions))
-    return len(shape) > 1 and shape[1] == len(names)
-
-
-def with_named_classes(predictions: Predictions, classes: Labels) -> Labels:
-    """Return the classes of a sample (K,) together with those that data frames have as columns.
-
-    A small sample may lack a rare class that the candidates know.
-
-    >>> with_named_classes({"a": np.ones((1, 2))}, as_labels([0, 1])).tolist()
-    [0, 1]
-    """
-    if not isinstance(predictions, Mapping):
-        return classes
-    labels = {str(label) for label in classes.tolist()}
-    columns = {name: None for table in predictions.values() for name in column_names(table) or ()}
-    further = [str(name) for name in columns if str(name) not in labels]
-    try:
-        added = np.asarray(further, dtype=str)
-        if classes.dtype.kind != "U":
-            added = added.astype(classes.dtype)
-    except ValueError:
-        return classes  # a column that is not a label is reported later, by its name
-    return np.unique(np.concatenate([classes, added]))
-
-
-def _labels_of_task(task: Task, classes: Classes | None) -> Labels | None:
-    if task == "regression":
-        return None
-    if classes is None:
-        raise InvalidInputError(
-            "Bare predictions of probabilities need the classes of their last axis; received none."
-        )
-    return as_labels(classes)
-
-
-def _valid_array(predictions: Predictions, n: int, labels: Labels | None) -> Array | None:
-    """Return P if the predictions are one valid array; else None.
-
-    The checks by candidate are slower, and find the candidate with the error.
-    """
-    if not isinstance(predictions, np.ndarray) or np.ma.is_masked(predictions):
-        return None
-    P = np.asarray(predictions)  # without a mask that hides nothing
-    if P.dtype.kind not in "biuf" or P.ndim not in (2, 3) or len(P) != n or P.size == 0:
-        return None
-    if labels is None and P.shape[2:] == (1,):
-        P = P[:, :, 0]
-    if labels is None:
-        valid = np.isfinite(P).all()
-    else:
-        valid = P.shape[2:] == labels.shape and are_probabilities(P)
-    if not valid:
-        return None
-    if labels is None and n >= LARGE_ROWS and P.dtype == np.float32:
-        return P  # large arrays are not copied: they may be memory-mapped
-    return P.astype(np.float64, copy=False)
-
-
-def _by_name(
-    predictions: Predictions, n: int, names: Sequence[str] | None, labels: Labels | None
-) -> dict[str, Output]:
-    """Split predictions into those of each candidate, by name."""
-    if isinstance(predictions, Mapping):
-        for name, values in predictions.items():
-            _check_rows(values, n, f"predictions of candidate {name!r}")
-        columns: Sequence[Output] = list(predictions.values())
-        received: Iterable[Hashable] = predictions
-    else:
-        _check_rows(predictions, n, "predictions")
-        received = column_names(predictions) or ()
-        if received:
-            columns = [column_values(predictions, name) for name in check_names(received)]
-        else:
-            columns = _columns_of_array(predictions, labels)
-            received = _names_of_array(len(columns), names)
-    if not columns:
-        raise InvalidInputError("predictions must hold at least one candidate; received none.")
-    return dict(zip(check_names(received), columns, strict=True))
-
-
-def _check_rows(values: Output, n: int, subject: str) -> None:
-    try:
-        rows = len(values)  # type: ignore[arg-type]
-    except TypeError:
-        raise InvalidInputError(
-            f"{subject} must be an array, a dict from name to array or a data frame; received "
-            f"{type(values).__name__}."
-        ) from None
-    if rows != n:
-        raise InvalidInputError(
-            f"{subject} must have the rows of X in the same order; X has {n} rows and {subject} "
-            f"{rows}."
-        )
-
-
-def _columns_of_array(predictions: Output, labels: Labels | None) -> list[AnyArray]:
-    try:
-        plain = readable_tensor(predictions)
-        if isinstance(plain, list | tuple):
-            plain = unmasked(plain)
-        P = np.asanyarray(plain)  # keeps a mask, which is refused later, by candidate
-    except ValueError as error:
-        raise InvalidInputError(
-            f"predictions must have shape (n, M) or (n, M, K); received rows of unequal length "
-            f"({error}): make one column per candidate."
-        ) from error
-    if P.ndim not in (2, 3):
-        raise InvalidInputError(
-            f"predictions must have shape (n, M) or (n, M, K); received {P.shape}: make one "
-            "column per candidate."
-        )
-    if labels is not None and P.ndim == 3 and P.shape[1] and P.shape[2] != len(labels):
-        raise InvalidInputError(
-            f"The last axis of predictions must have the {len(labels)} classes {listed(labels)}; "
-            f"received {P.shape[2]}. If the sample lacks a class, pass a dict from name to data "
-            "frame, with the classes as columns."
-        )
-    return [P[:, m] for m in range(P.shape[1])]
-
-
-def _names_of_array(M: int, names: Sequence[str] | None) -> Names:
-    if names is None:
-        return numbered(M)
-    if len(names) != M:
-        raise InvalidInputError(
-            f"predictions must have one column for each of the {len(names)} candidates "
-            f"{listed(names)}; received {M} columns."
-        )
-    return tuple(names)
-
-
-def _column_labels(by_name: Mapping[str, Output], classes: Labels | None) -> dict[str, Labels]:
-    """Return the labels of the columns of each candidate; those of an array are the classes."""
-    if classes is None:
-        return {}
-    label_of = {str(label): label for label in classes.tolist()}
-    labels = dict.fromkeys(by_name, classes)
-    for name, values in by_name.items():
-        columns = column_names(values)
-        if columns is None:
-            continue
-        for column in columns:
-            if str(column) not in label_of:
-                raise InvalidInputError(
-                    f"predictions of candidate {name!r} have a column {column!r}, which is not "
-                    f"among the classes {listed(classes)}: name the columns after the classes."
-                )
-        labels[name] = as_labels([label_of[str(column)] for column in columns])
-    warn_unknown_classes(labels, classes)
-    return labels

@@ -33,9 +33,10 @@ import numpy as np
 from narwhals.typing import IntoDataFrame
 
 from localma._types import AnyArray, Json
-from localma.candidates.base import KINDS, Candidate, TableFunction
+from localma.candidates.base import Candidate, TableFunction
 from localma.candidates.column import Column
-from localma.candidates.pool import as_candidate, from_path
+from localma.candidates.conversion import as_candidate, from_path
+from localma.candidates.recipes import KINDS
 from localma.errors import InvalidInputError, UntrustedFileError
 from localma.imports import import_name, import_object, modules_beside
 from localma.tables.frames import ColumnKey, column_names, positions_of

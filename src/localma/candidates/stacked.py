@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from localma._types import Array
 from localma.candidates.base import Candidate, Inputs
 from localma.candidates.estimator import EstimatorCandidate
-from localma.candidates.outputs import Names, OutputNames, Rows, Table, Task
+from localma.candidates.outputs import Labels, Names, OutputNames, Rows, Table, Task
 from localma.errors import InvalidInputError
 from localma.tables.frames import append_columns
 
@@ -151,3 +151,21 @@ class Stacked(Candidate):
 
     def _model_identity(self) -> Hashable:
         return self.model.identity(), self.columns
+
+
+def prediction_columns_of(
+    names: Sequence[str], P: Array, classes: Labels | None, outputs: OutputNames
+) -> PredictionColumns:
+    """Name the columns of predictions (n, M) or (n, M, K) by candidate, and class or output.
+
+    >>> prediction_columns_of(["a"], np.ones((1, 1, 2)), None, OutputNames()).names
+    ['a: 0', 'a: 1']
+    """
+    if P.ndim == 2:
+        return PredictionColumns(tuple(names))
+    labels: Sequence[object] = range(P.shape[2])
+    if classes is not None:
+        labels = classes.tolist()
+    elif outputs.names is not None:
+        labels = outputs.names
+    return PredictionColumns(tuple(names), tuple(map(str, labels)))

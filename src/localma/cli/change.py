@@ -36,7 +36,7 @@ from localma.cli.tables import (
     read_models,
     split_names,
 )
-from localma.estimators import LocalMAClassifier
+from localma.estimators.classifier import LocalMAClassifier
 from localma.inspection.summary import Advice
 from localma.model_file import Model, save
 from localma.own.shared_error import USE_OWN

@@ -13,7 +13,7 @@ from typer import Option
 
 import localma
 from localma._types import Json
-from localma.candidates.base import recipe_type_of
+from localma.candidates.recipes import recipe_type_of
 from localma.cli.app import AsJson, ModelFile, Seed, WrongCallError, option
 from localma.cli.terminal import print_json, say, show_table
 from localma.errors import FileFormatError

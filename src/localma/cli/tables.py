@@ -18,7 +18,7 @@ from localma.candidates.pool_file import read_pool
 from localma.cli.app import OptionGroup, TextFlags, WrongCallError, naming_option, option
 from localma.cli.terminal import naming_rows, note, note_remarks
 from localma.errors import InvalidInputError, UntrustedFileError
-from localma.estimators import LocalMARegressor
+from localma.estimators.regressor import LocalMARegressor
 from localma.imports import modules_beside
 from localma.model_file import Model, load
 from localma.production.tables import (

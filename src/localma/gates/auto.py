@@ -13,7 +13,6 @@ from dataclasses import KW_ONLY, astuple, dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -23,7 +22,7 @@ from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row, verdict
 from localma.folds import Fold, make_folds
-from localma.gates.band import BAND_STATE, LEAST_FOLDS, MOST_ROWS, Band, can_cover
+from localma.gates.band import LEAST_FOLDS, MOST_ROWS, Band
 from localma.gates.base import (
     COUNT,
     FINITE,
@@ -44,30 +43,14 @@ from localma.gates.base import (
 from localma.gates.constant import WEIGHT_FLOOR, find_global_weights
 from localma.gates.fused.chunks import ORDERED_ROWS, ordered_by_content
 from localma.gates.fused.engine import evaluate
-from localma.gates.fused.policy import TREE_ROUNDS, Budget, budget, judging_folds, trees_prior
+from localma.gates.fused.policy import Budget, budget, judging_folds
 from localma.gates.intervals import Calibration, HeldRows
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
 from localma.gates.mlp import MLPGate
 from localma.gates.path import Starts, make_path
-from localma.gates.points import HeldOut, MixedGates, Point
+from localma.gates.points import NETWORK_STRENGTHS, HeldOut, MixedGates, Point, make_points
 from localma.gates.support import Fading, Outside, Support
-from localma.gates.tree import TreeGate
 from localma.tables.frames import take_rows
-
-NETWORK_STRENGTHS = (1.0, 0.3, 0.1, 0.03)
-LINEAR_STRENGTHS = (10.0, 3.0, 1.0, 0.3)
-"""Shrinkage of the local gates of the path, in units of 1 / n."""
-MANY_INPUTS = 32
-"""Beyond this number of inputs, shrinkage grows with it: each input adds noise to the logits."""
-
-CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
-"""Prior weight of the constant points; the local gates have the remainder."""
-
-EQUAL_PRIOR = 6.0
-"""Further prior weight of equal weights, per free weight of the global ones and row.
-
-The estimation of M - 1 weights from n rows costs about (M - 1) / n of the risk.
-"""
 
 _COLUMNS = ("risk", "standard_error", "weight")
 _STATE = (
@@ -300,88 +283,6 @@ class ShrunkGate(Gate):
         """Number of whole trainings of a gate that took as long as the fit."""
         n_gates = sum(np.isfinite(self.path_["shrinkage"]))
         return len(self.fold_answers_) * n_gates * TRAINED + len(self.answer_.gates)
-
-    def refitted(
-        self, data: Labelled, weights: Array, n_trainings: int, kept: RowMask
-    ) -> ShrunkGate:
-        """Train some points again, without some candidates, from where the fit ended.
-
-        The shares of the points, and the guard, remain. There is no evidence from held-out rows.
-
-        Parameters
-        ----------
-        data : Labelled
-            The labelled sample of the fit, with the predictions of at least two candidates.
-        weights : array with a number per kept candidate
-            The weights to which shrinkage pulls.
-        n_trainings : int
-            Number of trainings: of the local gates with the largest shares, and from several starts
-            if all of them are trained.
-        kept : (M,) bool array
-            The candidates of `data` among those of the fit.
-
-        Returns
-        -------
-        ShrunkGate
-            A gate that only predicts weights.
-        """
-        if data.n_inputs > 0 and data.n_rows < ORDERED_ROWS:
-            data, _ = ordered_by_content(data)
-        points, shares = self.points_of_fit(), np.array(self.path_["weight"])
-        local = np.flatnonzero([point.gate is not None for point in points])
-        ordered = local[np.argsort(-shares[local], kind="stable")]
-        total, n_gates = shares[local].sum(), int(np.count_nonzero(shares[local]))
-        if total > 0.0:
-            shares[ordered[n_trainings:]] = 0.0
-            shares[local] *= total / shares[local].sum()
-        n_starts = min(n_trainings, len(self.answer_.gates)) // max(1, n_gates)
-        random = check_random_state(self.random_state)
-        seeds = random.randint(np.iinfo(np.int32).max, size=max(1, n_starts)).tolist()
-        path, chosen = make_path(data, [], points, seeds[0]), np.flatnonzero(shares).tolist()
-        starts: dict[int, list[Earlier]] = {}
-        for k, gate in zip(self.answer_.points.tolist(), self.answer_.gates, strict=True):
-            starts.setdefault(k, []).append(Earlier.without(gate, kept))
-        finals = path.refit(seeds, chosen, weights, starts)
-        return self.with_answer(MixedGates.of(finals, shares.tolist()), weights)
-
-    def with_answer(self, answer: MixedGates, weights: Array) -> ShrunkGate:
-        """Return a gate for other candidates that only predicts weights, with the same guard.
-
-        Parameters
-        ----------
-        answer : MixedGates
-            The fitted points.
-        weights : (M,) array
-            The global weights, to which local weights fade outside the sample.
-
-        Returns
-        -------
-        ShrunkGate
-            The gate.
-        """
-        twin: ShrunkGate = clone(self)
-        twin.answer_, twin.global_weights_, twin.support_ = answer, weights, self.support_
-        twin.n_features_in_ = self.n_features_in_
-        return twin
-
-    def restored_answer(self, arrays: Arrays, weights: Array) -> ShrunkGate:
-        """Restore a gate that `refitted` returned.
-
-        Parameters
-        ----------
-        arrays : dict of str to array
-            The arrays of its fitted points.
-        weights : (M,) array
-            Its global weights.
-
-        Returns
-        -------
-        ShrunkGate
-            The gate.
-        """
-        answer = MixedGates.restore(self.points_of_fit(), arrays, len(weights))
-        self._check_inputs_of(answer)
-        return self.with_answer(answer, weights)
 
     def points_of_fit(self) -> list[Point]:
         """Return the path of the fit; without some candidates it has the same hidden layers.
@@ -706,16 +607,15 @@ class ShrunkGate(Gate):
         self._tabulate(points, np.stack([state[f"path.{column}"] for column in _COLUMNS]))
         self.locality_gain_ = LocalityGain(*state["gain"].tolist())
         mixtures = [
-            MixedGates.restore(points, mixture_arrays, M)
+            MixedGates.restore(points, mixture_arrays, M, self.n_features_in_)
             for mixture_arrays in numbered_arrays(arrays, "mixed.")
         ]
         if len(mixtures) < 2:
             raise FileFormatError("ShrunkGate is restored from an answer and at least one fold.")
-        for mixture in mixtures:
-            self._check_inputs_of(mixture)
         self.answer_, *self.fold_answers_ = mixtures
         self.support_ = self._restored_support(arrays_below(arrays, "support."))
-        self.band_ = self._restored_band(arrays_below(arrays, "band."), M)
+        n_folds = len(self.fold_answers_)
+        self.band_ = Band.restore(arrays_below(arrays, "band."), M, n_folds, self.n_rows_)
         self.calibration_ = Calibration.restore(
             arrays_below(arrays, "errors."),
             n_candidates=M,
@@ -724,32 +624,11 @@ class ShrunkGate(Gate):
         )
         return self
 
-    def _check_inputs_of(self, mixture: MixedGates) -> None:
-        """Refuse restored gates that do not take the inputs of this gate."""
-        for gate in mixture.gates:
-            if isinstance(gate, MLPGate | TreeGate) and gate.n_features_in_ != self.n_features_in_:
-                raise FileFormatError(
-                    f"Every gate of a path must take the {self.n_features_in_} inputs of "
-                    f"ShrunkGate; received one that takes {gate.n_features_in_}."
-                )
-
     def _restored_support(self, sides: Arrays) -> Support | None:
         if not self.guard or self.n_features_in_ == 0:
             check_arrays(sides, {}, "The support of ShrunkGate without a guard")
             return None
         return Support.restore(sides, self.n_features_in_)
-
-    def _restored_band(self, parts: Arrays, n_candidates: int) -> Band | None:
-        if not can_cover(len(self.fold_answers_), self.n_rows_):
-            check_arrays(parts, {}, "The band of ShrunkGate with few folds or many rows")
-            return None
-        owner = "The band of ShrunkGate"
-        band = Band(**read_state(parts, BAND_STATE, owner, M=n_candidates))
-        if not ((band.floor >= 0).all() and band.factor > 0):
-            raise FileFormatError(
-                f"{owner} must have a floor of at least 0, and a positive factor."
-            )
-        return band
 
     def _calibrate(self, held_out: HeldOut, folds: Sequence[Fold]) -> Calibration:
         """Errors of the rows that each fold held out; the halves of a single fold are apart."""
@@ -796,41 +675,17 @@ class ShrunkGate(Gate):
     def _points(
         self, plan: Budget, n_inputs: int, n_candidates: int, n_effective: float
     ) -> list[Point]:
-        """The path, most shrunk first.
-
-        Shrinkage falls with the effective number of rows, as the noise of a mean does, and grows
-        with the number of inputs if there are many.
-        """
-        kinds: dict[str, tuple[Gate, Sequence[float]]] = {}
-        unit = max(1.0, n_inputs / MANY_INPUTS) / n_effective
-        base = MLPGate(
-            plan.hidden,
-            learning_rate=plan.learning_rate,
-            n_steps=plan.n_steps,
-            batch_size=plan.batch,
+        """The path, most shrunk first."""
+        return make_points(
+            plan,
+            n_inputs,
+            n_candidates,
+            n_effective,
+            base=self.base,
+            strengths=self.strengths,
+            linear=self.linear,
+            trees=self.trees,
         )
-        if n_candidates > 1 and self.linear and n_inputs > 0:
-            rank = min(n_inputs, n_candidates) + 1
-            linear = clone(base).set_params(hidden=(rank,), activation="identity")
-            kinds["linear"] = linear, [strength * unit for strength in LINEAR_STRENGTHS]
-        if n_candidates > 1 and self.trees and n_inputs > 0:
-            kinds["trees"] = TreeGate(), [1.0 / rounds for rounds in TREE_ROUNDS]
-        if n_candidates > 1:
-            kinds["local"] = (
-                clone(self.base or base),
-                [strength * unit for strength in self.strengths],
-            )
-        others = [name for name in kinds if name != "trees"]
-        of_trees = trees_prior(n_effective) * ("trees" in kinds)
-        priors = dict.fromkeys(others, (1.0 - of_trees) / max(1, len(others))) | {"trees": of_trees}
-        constant = dict(CONSTANT_PRIOR)
-        local = 1.0 - sum(constant.values())
-        constant["equal"] += EQUAL_PRIOR * (n_candidates - 1) / n_effective
-        return [Point(name, constant_prior) for name, constant_prior in constant.items()] + [
-            Point(name, local * priors[name] / len(shrinkages), gate, shrinkage)
-            for name, (gate, shrinkages) in kinds.items()
-            for shrinkage in shrinkages
-        ]
 
     def _judging(self, folds: Folds, data: Labelled, random: np.random.RandomState) -> list[Fold]:
         """Folds with weight in both parts; the first folds of a time series may have none."""

@@ -17,8 +17,9 @@ from scipy.special import stdtrit
 
 from localma._types import Array, Rows
 from localma.equations import row_losses
+from localma.errors import FileFormatError
 from localma.folds import Fold, evenly_spaced
-from localma.gates.base import Saved
+from localma.gates.base import Arrays, Saved, check_arrays, read_state
 from localma.gates.labelled import Labelled
 from localma.gates.points import HeldOut, Point
 from localma.tables.frames import take_rows
@@ -42,7 +43,7 @@ LOCAL_ODDS = 16.0
 SMALLEST_CURVATURE = 1e-12
 """Smaller curvatures of the risk, relative to it, are rounding errors."""
 
-BAND_STATE = (Saved("floor", "M"), Saved("factor"))
+_BAND_STATE = (Saved("floor", "M"), Saved("factor"))
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,20 @@ class Band:
             k = _best_network(held_out, points)
             bias = max(_confirmed_share(held_out, shares, k), 0.0) * squares[k]
         return cls(VARIANCE / 2 * variance + SPREAD * spread + BIAS * bias, factor)
+
+    @classmethod
+    def restore(cls, arrays: Arrays, n_candidates: int, n_folds: int, n_rows: int) -> Band | None:
+        """Restore a band from named arrays; None if its gate has none."""
+        if not can_cover(n_folds, n_rows):
+            check_arrays(arrays, {}, "The band of ShrunkGate with few folds or many rows")
+            return None
+        owner = "The band of ShrunkGate"
+        band = cls(**read_state(arrays, _BAND_STATE, owner, M=n_candidates))
+        if not ((band.floor >= 0).all() and band.factor > 0):
+            raise FileFormatError(
+                f"{owner} must have a floor of at least 0, and a positive factor."
+            )
+        return band
 
     def reach(self, fold_weights: Array, level: float) -> Array:
         """Half of the width of the band in each row: (folds, n, M) -> (n, M)."""

@@ -7,15 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
 
 from localma._types import AnyArray, Array, Float64, RowMask, Rows
 from localma.equations import global_average, local_average, row_losses
 from localma.errors import FileFormatError
 from localma.gates.auto import ShrunkGate
-from localma.gates.base import Arrays, Gate, arrays_below
+from localma.gates.base import Arrays, Earlier, Gate, arrays_below
 from localma.gates.constant import find_global_weights
+from localma.gates.fused.chunks import ORDERED_ROWS, ordered_by_content
 from localma.gates.labelled import Inputs, Labelled
-from localma.gates.path import JOINED
+from localma.gates.path import JOINED, make_path
+from localma.gates.points import MixedGates
 from localma.storage.array_file import shown
 from localma.tables.frames import take_rows
 
@@ -145,7 +149,7 @@ class LeftOut:
                 raise FileFormatError(f"The file has no candidate {shown(number)} to leave out.")
             m = int(number)
             below = arrays_below(arrays, f"gate.{number}.")
-            gates[m] = gate.restored_answer(below, constants[m, kept[m]])
+            gates[m] = _restored(gate, below, constants[m, kept[m]])
         return cls(~kept, constants, shares, gates)
 
 
@@ -188,8 +192,58 @@ def _refitted_gates(
     chosen = [m for m in heaviest if m in others][:allowed]
     n_trainings = max(1, allowed // max(1, len(others)))
     return {
-        m: gate.refitted(others[m], constants[m, ~lost[m]], n_trainings, ~lost[m]) for m in chosen
+        m: _refitted(gate, others[m], constants[m, ~lost[m]], n_trainings, ~lost[m]) for m in chosen
     }
+
+
+def _refitted(
+    gate: ShrunkGate, data: Labelled, weights: Array, n_trainings: int, kept: RowMask
+) -> ShrunkGate:
+    """Train some points of a gate again, without some candidates, from where the fit ended.
+
+    The shares of the points, and the guard, remain. There is no evidence from held-out rows.
+
+    data : the sample of the fit, with the predictions of the candidates `kept` (M,)
+    weights : a number per kept candidate, to which shrinkage pulls
+    n_trainings : number of trainings: of the local gates with the largest shares, and from several
+        starts if all of them are trained
+    """
+    if data.n_inputs > 0 and data.n_rows < ORDERED_ROWS:
+        data, _ = ordered_by_content(data)
+    points, shares = gate.points_of_fit(), np.array(gate.path_["weight"])
+    local = np.flatnonzero([point.gate is not None for point in points])
+    ordered = local[np.argsort(-shares[local], kind="stable")]
+    total, n_gates = shares[local].sum(), int(np.count_nonzero(shares[local]))
+    if total > 0.0:
+        shares[ordered[n_trainings:]] = 0.0
+        shares[local] *= total / shares[local].sum()
+    n_starts = min(n_trainings, len(gate.answer_.gates)) // max(1, n_gates)
+    random = check_random_state(gate.random_state)
+    seeds = random.randint(np.iinfo(np.int32).max, size=max(1, n_starts)).tolist()
+    path, chosen = make_path(data, [], points, seeds[0]), np.flatnonzero(shares).tolist()
+    starts: dict[int, list[Earlier]] = {}
+    for k, fitted in zip(gate.answer_.points.tolist(), gate.answer_.gates, strict=True):
+        starts.setdefault(k, []).append(Earlier.without(fitted, kept))
+    finals = path.refit(seeds, chosen, weights, starts)
+    return _with_answer(gate, MixedGates.of(finals, shares.tolist()), weights)
+
+
+def _restored(gate: ShrunkGate, arrays: Arrays, weights: Array) -> ShrunkGate:
+    """Restore a gate that `_refitted` returned, with its global weights."""
+    points = gate.points_of_fit()
+    answer = MixedGates.restore(points, arrays, len(weights), gate.n_features_in_)
+    return _with_answer(gate, answer, weights)
+
+
+def _with_answer(gate: ShrunkGate, answer: MixedGates, weights: Array) -> ShrunkGate:
+    """A gate for other candidates that only predicts weights, with the same guard.
+
+    Outside the sample, local weights fade to `weights`.
+    """
+    twin: ShrunkGate = clone(gate)
+    twin.answer_, twin.global_weights_, twin.support_ = answer, weights, gate.support_
+    twin.n_features_in_ = gate.n_features_in_
+    return twin
 
 
 def _some_rows(data: Labelled) -> Rows:

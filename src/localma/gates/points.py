@@ -18,6 +18,7 @@ from localma.folds import Fold
 from localma.gates.base import Arrays, Gate, Saved, numbered_arrays, read_state
 from localma.gates.fused.engine import EVALUATED_ROWS, in_threads
 from localma.gates.fused.networks import Stack
+from localma.gates.fused.policy import TREE_ROUNDS, Budget, trees_prior
 from localma.gates.labelled import Inputs, Labelled
 from localma.gates.mlp import MLPGate, stacked
 from localma.gates.support import Fading
@@ -29,6 +30,21 @@ JUDGING_ROWS = 100_000
 
 ANCHOR_ROWS = 1_000_000
 """At most this many rows determine the constant weights of the path."""
+
+NETWORK_STRENGTHS = (1.0, 0.3, 0.1, 0.03)
+LINEAR_STRENGTHS = (10.0, 3.0, 1.0, 0.3)
+"""Shrinkage of the local gates of the path, in units of 1 / n."""
+MANY_INPUTS = 32
+"""Beyond this number of inputs, shrinkage grows with it: each input adds noise to the logits."""
+
+CONSTANT_PRIOR = {"equal": 0.10, "best": 0.05, "global": 0.50}
+"""Prior weight of the constant points; the local gates have the remainder."""
+
+EQUAL_PRIOR = 6.0
+"""Further prior weight of equal weights, per free weight of the global ones and row.
+
+The estimation of M - 1 weights from n rows costs about (M - 1) / n of the risk.
+"""
 
 _MIXTURE_STATE = (Saved("constant", "M"), Saved("points", "G", np.intp), Saved("shares", "G"))
 
@@ -147,7 +163,9 @@ class MixedGates:
         return state
 
     @classmethod
-    def restore(cls, points: Sequence[Point], arrays: Arrays, n_candidates: int) -> MixedGates:
+    def restore(
+        cls, points: Sequence[Point], arrays: Arrays, n_candidates: int, n_inputs: int
+    ) -> MixedGates:
         """Restore a mixture from named arrays; `points` are those of the path."""
         own_arrays = {saved.name: arrays[saved.name] for saved in _MIXTURE_STATE}
         state = read_state(own_arrays, _MIXTURE_STATE, "A mixture of gates", M=n_candidates)
@@ -168,6 +186,12 @@ class MixedGates:
             _restored_gate(points, k, gate_arrays, n_candidates)
             for k, gate_arrays in zip(indices, saved_gates, strict=True)
         ]
+        for gate in gates:
+            if isinstance(gate, MLPGate | TreeGate) and gate.n_features_in_ != n_inputs:
+                raise FileFormatError(
+                    f"Every gate of a path must take the {n_inputs} inputs of "
+                    f"ShrunkGate; received one that takes {gate.n_features_in_}."
+                )
         return cls(constant, gates, state["points"], shares)
 
 
@@ -318,3 +342,48 @@ def two_halves(data: Labelled, rows: Rows, random: np.random.RandomState) -> Row
             half[weighted] = random.permutation(len(weighted)) % 2
             return half[groups]
     return random.permutation(len(rows)) % 2
+
+
+def make_points(
+    plan: Budget,
+    n_inputs: int,
+    n_candidates: int,
+    n_effective: float,
+    *,
+    base: Gate | None,
+    strengths: Sequence[float],
+    linear: bool,
+    trees: bool,
+) -> list[Point]:
+    """Make the path, most shrunk first; the keywords are parameters of `ShrunkGate`.
+
+    Shrinkage falls with the effective number of rows, as the noise of a mean does, and grows
+    with the number of inputs if there are many.
+    """
+    kinds: dict[str, tuple[Gate, Sequence[float]]] = {}
+    unit = max(1.0, n_inputs / MANY_INPUTS) / n_effective
+    network = MLPGate(
+        plan.hidden,
+        learning_rate=plan.learning_rate,
+        n_steps=plan.n_steps,
+        batch_size=plan.batch,
+    )
+    if n_candidates > 1 and linear and n_inputs > 0:
+        rank = min(n_inputs, n_candidates) + 1
+        line = clone(network).set_params(hidden=(rank,), activation="identity")
+        kinds["linear"] = line, [strength * unit for strength in LINEAR_STRENGTHS]
+    if n_candidates > 1 and trees and n_inputs > 0:
+        kinds["trees"] = TreeGate(), [1.0 / rounds for rounds in TREE_ROUNDS]
+    if n_candidates > 1:
+        kinds["local"] = clone(base or network), [strength * unit for strength in strengths]
+    others = [name for name in kinds if name != "trees"]
+    of_trees = trees_prior(n_effective) * ("trees" in kinds)
+    priors = dict.fromkeys(others, (1.0 - of_trees) / max(1, len(others))) | {"trees": of_trees}
+    constant = dict(CONSTANT_PRIOR)
+    local = 1.0 - sum(constant.values())
+    constant["equal"] += EQUAL_PRIOR * (n_candidates - 1) / n_effective
+    return [Point(name, constant_prior) for name, constant_prior in constant.items()] + [
+        Point(name, local * priors[name] / len(shrinkages), gate, shrinkage)
+        for name, (gate, shrinkages) in kinds.items()
+        for shrinkage in shrinkages
+    ]

@@ -20,6 +20,8 @@ from localma.checks.losses import check_predictions, check_targets
 from localma.equations import global_average, local_average, row_losses
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
+from localma.estimators.inputs import check_inputs
+from localma.estimators.predictions import all_predictions
 from localma.evidence import Baseline, mean_and_error
 from localma.folds import count_groups, number_groups
 from localma.formatting import decimals_for, with_error
@@ -245,7 +247,7 @@ class Observed:
         """Completed predictions, if the model allows that some are missing; else None."""
         if self.model.missing == "error":
             return None
-        X = self.model._check_inputs(self.X)
+        X = check_inputs(self.model, self.X)
         return completed(self.model, X, self.model.gate_features_.transform(X), self.supplied)
 
     @property
@@ -528,7 +530,7 @@ def observe(
     supplied = target = numbers = None
     if predictions is not None:
         allow_missing = model.missing != "error"
-        supplied = model._all_predictions(X, predictions, allow_missing=allow_missing)
+        supplied = all_predictions(model, X, predictions, allow_missing=allow_missing)
     if y is not None:
         target = checked_target(model, y, n)
     if groups is not None:

@@ -14,7 +14,7 @@ from scipy.special import xlogy
 from localma._types import Array, Json
 from localma.checks.cautions import Caution
 from localma.errors import InvalidInputError
-from localma.estimators import NO_CLAIM
+from localma.estimators.base import NO_CLAIM
 from localma.formatting import percent, readable
 from localma.inspection.comparison import ComparisonDisplay, compare
 from localma.inspection.effects import (

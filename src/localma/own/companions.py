@@ -14,8 +14,8 @@ from localma.candidates.base import Candidate, TableFunction
 from localma.candidates.crossfitted import Others
 from localma.candidates.estimator import EstimatorCandidate
 from localma.candidates.outputs import Labels, OutputNames, Table, Task, align
-from localma.candidates.pool import leave_out, prediction_columns_of
-from localma.candidates.stacked import Stacked
+from localma.candidates.pool import leave_out
+from localma.candidates.stacked import Stacked, prediction_columns_of
 from localma.errors import CandidateError, LeftOutWarning
 from localma.folds import Fold
 from localma.gates.base import Arrays

@@ -12,11 +12,15 @@ from typing import Literal
 import numpy as np
 
 from localma._types import AnyArray, Array, Float64, Json, RowMask, Rows
+from localma.candidates.given import Predictions
 from localma.candidates.outputs import OutputNames, Table
-from localma.candidates.pool import Pool, Predictions, Request
+from localma.candidates.pool import Pool, Request
 from localma.equations import local_average
 from localma.errors import CandidateError, NoAnswerError
-from localma.estimators import LocalMAClassifier, LocalMARegressor, check_finite, normalized
+from localma.estimators import LocalMAClassifier, LocalMARegressor
+from localma.estimators.classifier import normalized
+from localma.estimators.inputs import check_finite, check_inputs, gate_inputs
+from localma.estimators.predictions import all_predictions, pool_of
 from localma.formatting import count, number
 from localma.gates.incomplete import known_predictions, replaced
 from localma.gates.labelled import Inputs
@@ -239,7 +243,7 @@ def answered(
     """Answer for the rows X of shape (n, p), and keep the predictions of the candidates."""
     began = monotonic()
     missing = options.missing or model.missing
-    X = model._check_inputs(X, allow_missing=missing != "error")
+    X = check_inputs(model, X, allow_missing=missing != "error")
     return answered_checked(model, X, predictions, options, began, guard)
 
 
@@ -258,7 +262,7 @@ def answered_checked(
     model : LocalMARegressor or LocalMAClassifier
         A fitted model.
     X : array or frame of shape (n, p)
-        The inputs, as `_check_inputs` of the model returns them.
+        The inputs, as `check_inputs` returns them.
     predictions : array, dict or frame, or None
         Predictions of the candidates, if they need not run.
     options : Options
@@ -274,7 +278,7 @@ def answered_checked(
         The answer, and what it was made from.
     """
     missing = options.missing or model.missing
-    inputs = model._gate_inputs(X)
+    inputs = gate_inputs(model, X)
     if missing != "error":
         check_finite(inputs)
     weights = Weights(model, inputs, options)
@@ -286,7 +290,7 @@ def answered_checked(
             calls.ask(needed, state)
             V = weights.given(state.failed)
     else:
-        state.take(model._all_predictions(X, predictions, allow_missing=missing != "error"))
+        state.take(all_predictions(model, X, predictions, allow_missing=missing != "error"))
         V = weights.given(state.failed)
         state.note_missing((weights.all > 0.0) & state.failed)
     empty = np.flatnonzero(V.sum(axis=1) == 0.0)
@@ -511,7 +515,7 @@ class Calls:
     ) -> Calls:
         """Calls of the candidates of a fitted model."""
         return cls(
-            model._pool(),
+            pool_of(model),
             X,
             output_shape(model),
             options,

@@ -15,12 +15,14 @@ from sklearn.utils.validation import check_is_fitted
 from localma._types import Integers
 from localma.candidates import CrossFitted, Pool
 from localma.candidates.base import Candidate
+from localma.candidates.conversion import Model as AnyModel
+from localma.candidates.given import Predictions
 from localma.candidates.outputs import Output, Table, check_names, check_same_names
-from localma.candidates.pool import Model as AnyModel
-from localma.candidates.pool import Predictions
 from localma.checks.training_rows import SampleLosses
 from localma.errors import InvalidInputError, unknown_name
-from localma.estimators import LocalMAClassifier, LocalMARegressor, Previous
+from localma.estimators import LocalMAClassifier, LocalMARegressor
+from localma.estimators.arguments import Previous
+from localma.estimators.fitting import fit
 from localma.gates.base import Gate
 from localma.gates.heirs import Heirs
 from localma.gates.left_out import LeftOut
@@ -161,7 +163,7 @@ def add(
     else:
         twin.candidates = {**_originals(model), name: candidate}
     previous = Previous(old, positions, model.gate_features_)
-    twin._fit(X, y, sample_weight, predictions, groups, previous)
+    fit(twin, X, y, sample_weight, predictions, groups, previous)
     change = Change("added", name, date.today().isoformat(), n_rows(X))
     twin.changes_ = (*model.changes_, change)
     if (notes := getattr(model, "notes_", None)) is not None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from localma._types import Array, RowMask, Rows
+from localma.candidates.given import Predictions
 from localma.candidates.outputs import Table
-from localma.candidates.pool import Predictions
 from localma.equations import local_average
+from localma.estimators.predictions import all_predictions
 from localma.formatting import count
 from localma.gates.base import Evidence
 from localma.gates.incomplete import replaced
@@ -178,7 +179,7 @@ def completed(
         state = run_all(model, X, options)
     else:
         state = Predicted.empty(model, n_rows(X))
-        state.take(model._all_predictions(X, predictions, allow_missing=True))
+        state.take(all_predictions(model, X, predictions, allow_missing=True))
     known = ~state.failed
     empty = np.flatnonzero(~known.any(axis=1))
     if len(empty) and (strict or len(empty) == len(known)):

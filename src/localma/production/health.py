@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localma.estimators import LocalMAClassifier, LocalMARegressor
+from localma.estimators.predictions import pool_of
 from localma.production.breaker import State
 from localma.production.calls import MOST_ABANDONED, switchboard_of
 from localma.records import Columns, Record
@@ -85,7 +86,7 @@ class Health(Record):
 
 def health(model: LocalMARegressor | LocalMAClassifier) -> Health:
     """Return the state of the candidates of a fitted model."""
-    pool = model._pool()
+    pool = pool_of(model)
     states = switchboard_of(pool).states()
     return Health(
         [CandidateHealth(name, *state) for name, state in zip(pool.names, states, strict=True)]

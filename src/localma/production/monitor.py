@@ -21,11 +21,13 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from localma._types import AnyArray, Array, Float64, Integers, RowMask, Rows
+from localma.candidates.given import Predictions
 from localma.candidates.outputs import Table
-from localma.candidates.pool import Predictions
 from localma.equations import row_losses
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
+from localma.estimators.inputs import check_inputs, gate_inputs
+from localma.estimators.predictions import all_predictions
 from localma.folds import is_missing
 from localma.gates.incomplete import known_predictions
 from localma.inspection.observed import checked_target
@@ -559,7 +561,7 @@ class _Seen:
         n, M = n_rows(X), len(model.candidate_names_)
         P = None
         if predictions is not None:
-            P = model._all_predictions(X, predictions, allow_missing=True)
+            P = all_predictions(model, X, predictions, allow_missing=True)
         if answer is None:
             found = answered(model, X, P, Options(missing="nan"))
             answer, inputs = found.answer, found.inputs
@@ -567,8 +569,8 @@ class _Seen:
             P = found.P if P is None else P
         else:
             _check_answer(answer, model, n)
-            checked = model._check_inputs(X, allow_missing=True)
-            inputs, tried = model._gate_inputs(checked), answer.asked
+            checked = check_inputs(model, X, allow_missing=True)
+            inputs, tried = gate_inputs(model, checked), answer.asked
             if P is not None and not tried.any():  # the answer was made from predictions
                 tried = np.ones((n, M), dtype=bool)
         failed = np.zeros((n, M), dtype=bool)

@@ -14,9 +14,10 @@ from typing import Any, TypeAlias, Unpack
 from localma._optional import optional
 from localma._types import Json
 from localma.candidates import Pool, recipe_beside
+from localma.candidates.conversion import Models
 from localma.candidates.outputs import Task
-from localma.candidates.pool import Models
 from localma.errors import InvalidInputError
+from localma.estimators.predictions import pool_of
 from localma.gates.recipes import describe_gate
 from localma.model_file import Model
 from localma.production.options import AnswerOptions, Options
@@ -232,7 +233,7 @@ def _run(
 
 def _asked_alone(combining: Combining) -> list[str]:
     """Names of the candidates that do not take the predictions of others."""
-    pool = combining.model._pool() if isinstance(combining, Averaging) else combining.pool  # type: ignore[attr-defined]
+    pool = pool_of(combining.model) if isinstance(combining, Averaging) else combining.pool  # type: ignore[attr-defined]
     return [name for name in combining.names if name not in pool.stacked_names]
 
 

@@ -25,7 +25,7 @@ from localma.candidates import Pool
 from localma.candidates.outputs import OutputNames, Table
 from localma.candidates.pool_file import read_pool
 from localma.errors import InvalidInputError, LocalMAWarning
-from localma.estimators import check_finite
+from localma.estimators.inputs import check_finite, check_inputs, gate_inputs
 from localma.imports import modules_beside
 from localma.model_file import Model, load
 from localma.production.answer import Calls, Guard, Predicted, Weights, no_answer, record
@@ -118,12 +118,12 @@ class Averaging(Combining):
 
     def calls(self, X: Table, guard: Guard) -> Calls:
         """The candidates, ready to be called."""
-        X = self.model._check_inputs(X, allow_missing=not self.is_strict)
+        X = check_inputs(self.model, X, allow_missing=not self.is_strict)
         return Calls.of(self.model, X, self.options, monotonic(), self.is_strict, guard)
 
     def _weights(self, X: Table) -> Weights:
-        X = self.model._check_inputs(X, allow_missing=not self.is_strict)
-        inputs = self.model._gate_inputs(X)
+        X = check_inputs(self.model, X, allow_missing=not self.is_strict)
+        inputs = gate_inputs(self.model, X)
         if not self.is_strict:
             check_finite(inputs)
         return Weights(self.model, inputs, self.options)

@@ -22,6 +22,8 @@ from localma.candidates.estimator import EstimatorCandidate
 from localma.candidates.outputs import Table
 from localma.candidates.stacked import Stacked
 from localma.errors import FileFormatError, InvalidInputError, LocalMAError, UntrustedFileError
+from localma.estimators.inputs import check_inputs
+from localma.estimators.predictions import pool_of
 from localma.imports import modules_beside
 from localma.model_file import load
 from localma.production import Answer, Breaker
@@ -144,7 +146,7 @@ class Loaded:
         """Check rows as the estimator does."""
         missing = options.missing or self.model.missing
         try:
-            checked: Table = self.model._check_inputs(X, allow_missing=missing != "error")
+            checked: Table = check_inputs(self.model, X, allow_missing=missing != "error")
         except LocalMAError:
             raise
         except ValueError as error:  # of scikit-learn, which describes the rows
@@ -186,12 +188,12 @@ def load_and_probe(settings: Settings, folder: Path | None = None) -> Loaded:
     stamp = _stamp(path)
     version = sha256(path.read_bytes()).hexdigest()[:VERSION]
     model = _opened(path, settings.trust, folder or path.parent)
-    model._pool()
+    pool_of(model)
     if sha256(path.read_bytes()).hexdigest()[:VERSION] != version:
         raise FileFormatError("The file changed while it was read.")
     schema = Schema.of(model)
     seconds = _probe(model, settings.timeout)
-    pool = model._pool()
+    pool = pool_of(model)
     is_quick = seconds < QUICK_SECONDS and all(map(_computes, pool.candidates))
     return Loaded(model, schema, version, is_quick, stamp)
 
@@ -227,11 +229,11 @@ def _probe(model: Model, timeout: float) -> float:
     result = model.answer(rows, missing="nan", deadline=timeout, breaker=None)
     answered = result.weights.sum(axis=1) > 0.0
     wrong = ~np.isfinite(result.averages[answered]).all()
-    may_be_away = all(map(_waits, model._pool().candidates))
+    may_be_away = all(map(_waits, pool_of(model).candidates))
     if wrong or not (answered.any() or may_be_away):
         reasons = "; ".join(map(str, result.failures[:3])) or "it is not finite"
         raise InvalidInputError(f"The model has no prediction for its made-up inputs: {reasons}.")
-    if not all(_computes(candidate) for candidate in model._pool().candidates):
+    if not all(_computes(candidate) for candidate in pool_of(model).candidates):
         return inf
     return min(_seconds_of_one(model, rows) for _ in range(TRIALS))
 

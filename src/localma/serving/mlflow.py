@@ -19,6 +19,7 @@ from localma.candidates import Candidate, Pool
 from localma.candidates.files.base import FromFile, ModelFile
 from localma.candidates.outputs import Table
 from localma.errors import InvalidInputError, UntrustedFileError, unknown_name
+from localma.estimators.predictions import pool_of
 from localma.imports import modules_beside
 from localma.inspection import Summary
 from localma.model_file import load
@@ -167,7 +168,7 @@ def _flavour(
 
 def _beside(model: Model, folder: Path) -> Model:
     """The model with copies of the files of its candidates in a folder."""
-    pool = model._pool()
+    pool = pool_of(model)
     moved: dict[str, Candidate] = {}
     for name, candidate in zip(pool.names, pool.candidates, strict=True):
         plain = candidate.uncached()

@@ -12,8 +12,8 @@ import narwhals as nw
 import numpy as np
 
 from localma._types import AnyArray, Array
-from localma.candidates.base import FilePath, PathLike, Recipe
 from localma.candidates.outputs import Table
+from localma.candidates.recipes import FilePath, PathLike, Recipe
 from localma.errors import InvalidInputError
 from localma.storage.fingerprints import fingerprint
 from localma.tables.frames import column_names, dense

@@ -12,15 +12,8 @@ import numpy as np
 
 from localma._optional import optional
 from localma._types import AnyArray, Array, Integers
-from localma.candidates.base import (
-    ImportName,
-    LogitsCandidate,
-    LogitsRecipe,
-    NetworkOptions,
-    PathLike,
-    TableFunction,
-    working_bytes,
-)
+from localma.candidates.base import TableFunction
+from localma.candidates.batches import working_bytes
 from localma.candidates.estimator import one_hot
 from localma.candidates.files.base import (
     FileRecipe,
@@ -29,7 +22,9 @@ from localma.candidates.files.base import (
     PerProcess,
     in_fixed_batches,
 )
+from localma.candidates.logits import LogitsCandidate, NetworkOptions
 from localma.candidates.outputs import Labels, Table, Task, as_labels
+from localma.candidates.recipes import ImportName, LogitsRecipe, PathLike
 from localma.errors import InvalidInputError, unknown_name
 from localma.storage.fingerprints import file_state, onnx_graph
 from localma.tables.frames import column_names, column_values, dense, n_rows, pick_columns

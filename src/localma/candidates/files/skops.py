@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
 
 from localma._optional import optional
-from localma.candidates.base import CommonOptions, CommonRecipe, PathLike
+from localma.candidates.base import CommonOptions
 from localma.candidates.estimator import EstimatorCandidate
 from localma.candidates.files.base import FileRecipe, FromFile, ModelFile
 from localma.candidates.outputs import Classes
+from localma.candidates.recipes import CommonRecipe, PathLike
 from localma.errors import InvalidInputError
 
 if TYPE_CHECKING:

@@ -13,14 +13,8 @@ import numpy as np
 
 from localma._optional import optional
 from localma._types import AnyArray, Float64
-from localma.candidates.base import (
-    WORKING_COPIES,
-    CommonOptions,
-    LogitsCandidate,
-    LogitsRecipe,
-    PathLike,
-    RowError,
-)
+from localma.candidates.base import CommonOptions, RowError
+from localma.candidates.batches import WORKING_COPIES
 from localma.candidates.files.base import (
     FileRecipe,
     FromFile,
@@ -28,7 +22,9 @@ from localma.candidates.files.base import (
     PerProcess,
     as_objects,
 )
+from localma.candidates.logits import LogitsCandidate
 from localma.candidates.outputs import Activation, Classes, Table, Task, as_labels, listed
+from localma.candidates.recipes import LogitsRecipe, PathLike
 from localma.errors import InvalidInputError, MissingDependencyError
 from localma.tables.frames import n_rows
 

@@ -18,22 +18,17 @@ import numpy as np
 
 from localma._optional import optional
 from localma._types import Array
-from localma.candidates.base import (
-    ImportName,
-    LogitsCandidate,
-    LogitsRecipe,
-    NetworkOptions,
-    PathLike,
-    TableFunction,
-    working_bytes,
-)
+from localma.candidates.base import TableFunction
+from localma.candidates.batches import working_bytes
 from localma.candidates.files.base import (
     FileRecipe,
     ModelFile,
     PerProcess,
     in_fixed_batches,
 )
+from localma.candidates.logits import LogitsCandidate, NetworkOptions
 from localma.candidates.outputs import Table, Task
+from localma.candidates.recipes import ImportName, LogitsRecipe, PathLike
 from localma.errors import InvalidInputError
 from localma.tables.frames import dense
 

@@ -14,16 +14,8 @@ import numpy as np
 
 from localma._optional import optional
 from localma._types import Float64, Integers, Json
-from localma.candidates.base import (
-    AUTO_MEMORY,
-    CommonOptions,
-    FilePath,
-    LogitsCandidate,
-    LogitsRecipe,
-    PathLike,
-    RowError,
-    memory_bytes,
-)
+from localma.candidates.base import CommonOptions, RowError
+from localma.candidates.batches import AUTO_MEMORY, memory_bytes
 from localma.candidates.files.base import (
     FromFile,
     ModelFile,
@@ -31,7 +23,9 @@ from localma.candidates.files.base import (
     as_objects,
     checked_count,
 )
+from localma.candidates.logits import LogitsCandidate
 from localma.candidates.outputs import Activation, Classes, Labels, Table, Task, as_labels, listed
+from localma.candidates.recipes import FilePath, LogitsRecipe, PathLike
 from localma.errors import InvalidInputError
 from localma.pretrained import import_transformers, model_folder, quiet
 from localma.tables.frames import n_rows

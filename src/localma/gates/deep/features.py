@@ -231,6 +231,7 @@ class EncodedGate(Gate, Generic[R]):
     validation_fraction: float = 0.1
     patience: int
     device: str | None = None
+    mixed_precision: str | None = None
     checkpoint: str | PathLike[str] | None = None
     progress: bool | None = None
     random_state: RandomState = None

@@ -17,7 +17,7 @@ from localma._types import AnyArray, Array, Rows
 from localma.errors import FileFormatError, InvalidInputError
 from localma.gates.base import COUNT, FLAG, POSITIVE, REAL, Rule, arrays_below
 from localma.gates.deep.features import EncodedGate
-from localma.gates.deep.torch_ import TorchGate
+from localma.gates.deep.torch_ import PRECISIONS, TorchGate
 from localma.gates.labelled import Labelled
 
 if TYPE_CHECKING:
@@ -146,6 +146,8 @@ class ImageGate(EncodedGate["ImageRows"]):
         Training ends after this many epochs without improvement on the held-out rows.
     device : str, optional
         As in `TorchGate`. A gate can predict on another device than the one it was trained on.
+    mixed_precision : {None, "bf16", "fp16"}
+        As in `TorchGate`. Not used by a frozen network.
     checkpoint : folder, optional
         Folder to which the state of training is written after each epoch.
     progress : bool, optional
@@ -202,6 +204,7 @@ class ImageGate(EncodedGate["ImageRows"]):
 
     code_parameters = ("network",)
     path_parameters = ("weights",)
+    _choices: ClassVar[Mapping[str, tuple[str | None, ...]]] = {"mixed_precision": PRECISIONS}
     _rules: ClassVar[Mapping[str, Rule]] = {
         "frozen": FLAG,
         "n_copies": COUNT,

@@ -13,7 +13,7 @@ from localma._optional import optional
 from localma.errors import InvalidInputError
 from localma.gates.base import COUNT, FLAG, Rule
 from localma.gates.deep.features import EncodedGate
-from localma.gates.deep.torch_ import TorchGate
+from localma.gates.deep.torch_ import PRECISIONS, TorchGate
 from localma.gates.labelled import RowSource
 from localma.pretrained import model_folder
 from localma.tables.frames import column_names, column_values, n_rows
@@ -61,6 +61,8 @@ class TextGate(EncodedGate[list[str]]):
         Training ends after this many epochs without improvement on the held-out rows.
     device : str, optional
         As in `TorchGate`. A gate can predict on another device than the one it was trained on.
+    mixed_precision : {None, "bf16", "fp16"}
+        As in `TorchGate`. Not used by a frozen encoder.
     checkpoint : folder, optional
         Folder to which the state of training is written after each epoch.
     progress : bool, optional
@@ -88,7 +90,10 @@ class TextGate(EncodedGate[list[str]]):
     """
 
     path_parameters = ("encoder",)
-    _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pooling": ("mean", "cls")}
+    _choices: ClassVar[Mapping[str, tuple[str | None, ...]]] = {
+        "pooling": ("mean", "cls"),
+        "mixed_precision": PRECISIONS,
+    }
     _rules: ClassVar[Mapping[str, Rule]] = {
         "encoder": Rule(
             lambda value: isinstance(value, str | PathLike), "a folder, or a name on the hub"

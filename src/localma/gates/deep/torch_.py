@@ -53,6 +53,7 @@ _STATE = (
     Saved("n_epochs", dtype=np.int64),
 )
 _ORDERED_ROWS = 1024
+PRECISIONS = (None, "no", "bf16", "fp16")
 
 
 @dataclass(eq=False, repr=False)  # the fields are scikit-learn parameters
@@ -103,7 +104,8 @@ class TorchGate(Gate):
         With None, accelerate chooses: a GPU if there is one. "cpu" forces the processor. Any other
         name must be the device that accelerate uses.
     mixed_precision : {None, "bf16", "fp16"}
-        None computes in single precision.
+        Precision of most products in training. None computes in single precision, as predictions
+        always do. A process can use only one.
     checkpoint : folder, optional
         Folder to which the state of training is written after each epoch. The same fit, on the same
         data and with the same seed, continues from that state to the same result. If training was
@@ -163,7 +165,7 @@ class TorchGate(Gate):
     _choices: ClassVar[Mapping[str, tuple[str | None, ...]]] = {
         "schedule": ("cosine", "constant"),
         "shrink_to": ("zero", "start"),
-        "mixed_precision": (None, "no", "bf16", "fp16"),
+        "mixed_precision": PRECISIONS,
     }
     _rules: ClassVar[Mapping[str, Rule]] = {
         "shrinkage": SHRINKAGE,

@@ -19,7 +19,7 @@ from localma.gates.fused.chunks import LANES
 from localma.gates.fused.networks import Network, Stack
 from localma.gates.support import POWER, Fading
 from localma.losses import LOSSES, get_loss
-from localma.trees import boosting
+from localma.trees.boosting import kernel as tree_kernel
 
 if TYPE_CHECKING:
     from localma.gates.fused.kernel import BlockDerivative
@@ -198,7 +198,7 @@ def warm_up() -> Path | None:
     >>> import localma
     >>> folder = localma.warm_up()
     """
-    entries = boosting.kernel().evaluate, kernel().evaluate
+    entries = tree_kernel().evaluate, kernel().evaluate
     folders = [entry.stats.cache_path for entry in entries]
     for name in LOSSES:
         compile_loss(get_loss(name).derivative)
