@@ -83,7 +83,7 @@ def drive(kind, address, model, data, out):
 
     if kind == "predict":
         predict(
-            model, data, out, address=address, workers=Workers(2), block_rows=200, trust=True,
+            model, data, out, address=address, workers=Workers(1), block_rows=200, trust=True,
             keep=["id"],
         )  # fmt: skip
     else:

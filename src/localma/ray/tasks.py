@@ -27,7 +27,7 @@ def on_cluster(address: str | None = None) -> Iterator[None]:
     Each training of a network, each fold of trees, of a `CrossFitted` candidate and of an own
     candidate, and each training of a gate of PyTorch is a task of one processor. The fit equals one
     without a cluster to the bit, if all processors are of the same kind. A task whose node is lost
-    runs again on another one.
+    runs again on another one. Warnings of tasks are not shown.
 
     Parameters
     ----------
