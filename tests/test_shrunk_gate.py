@@ -596,6 +596,41 @@ class TestBadParameters:
                 ShrunkGate().restore(arrays)
 
 
+@pytest.mark.parametrize("kind", ["normal", "heavy tails", "correlated", "clusters", "skewed"])
+def test_no_labelled_row_of_a_large_sample_lies_outside(kind):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 4))
+    X = {
+        "normal": X,
+        "heavy tails": rng.standard_t(2, X.shape),
+        "correlated": X @ np.array([[1, 0.9, 0, 0], [0, 0.3, 0, 0], [0, 0, 1, 2], [0, 0, 0, 0.1]]),
+        "clusters": X + 30.0 * (rng.uniform(size=(len(X), 1)) < 5e-4),
+        "skewed": np.exp(2 * X),
+    }[kind]
+    assert Support.of(X)(X).min() > 0.99
+
+
+def test_the_share_of_new_rows_outside_falls_with_the_sample():
+    rng = np.random.default_rng(1)
+    new = rng.standard_normal((100_000, 5))
+    outside = []
+    for n in (300, 3_000, 30_000):
+        support = Support.of(rng.standard_normal((n, 5)))
+        outside.append((support(new) < 0.999).mean())
+    assert outside[0] > 1e-3
+    assert max(outside[1:]) < 1e-4
+
+
+def test_a_large_sample_still_has_an_outside():
+    rng = np.random.default_rng(2)
+    angle = rng.uniform(0, 2 * np.pi, 20_000)
+    ring = np.column_stack([np.cos(angle), np.sin(angle)]) + 0.05 * rng.standard_normal((20_000, 2))
+    support = Support.of(ring)
+    assert support(np.array([[0.0, 0.0], [3.0, 0.0]])).max() < 0.1
+    columns = np.column_stack([rng.choice([0.0, 1.0], 20_000), rng.standard_normal(20_000)])
+    assert Support.of(columns)(np.array([[0.5, 0.0]])) < 0.1
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, bool])
 def test_the_guard_measures_small_integers_rightly(dtype):
     X = np.random.default_rng(0).integers(0, 2 if dtype is bool else 120, size=(300, 2))

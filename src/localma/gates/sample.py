@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -18,7 +18,8 @@ WeightFunction: TypeAlias = Callable[[Array], Array]
 """Weights of a gate that do not fade: (n, p) -> (n, M)."""
 
 MEASURED_ROWS = 1024
-"""At most this many rows, evenly spaced, show directions, distances and gaps."""
+"""At most this many rows, evenly spaced, show directions, distances and gaps. The others widen
+what these show, so that no labelled row lies outside."""
 
 LINEAR = 2.5
 """Deviations from the median up to which inputs count linearly; beyond, logarithmically.
@@ -73,6 +74,12 @@ RARE = 5e-5
 
 THINNING = 2.0
 """Factor of the rate at which distances grow away from the centre, since few rows measure it."""
+
+INSIDE = 0.4
+"""Largest excess, relative to the reach, at which the support is still .999."""
+
+LEAST_REACH = 1 / 3
+"""Part of the reach of a scaled distance that stays if other rows are farther away."""
 
 FAR = 1.0
 """Reach of a plain distance beyond the largest of the sample, relative to that."""
@@ -131,10 +138,19 @@ class Measured:
         """Excess of the distance from the nearest landmark, scaled and plain: (n, 2)."""
         if not len(self.landmarks):
             return np.zeros((len(z), 0))
-        _, _, _, top, reach, plain_top, plain_reach = self.spacing.tolist()
-        nearest = np.sqrt(_squared_distances(z, self.landmarks).min(axis=1))
-        scaled = nearest / growth(eccentricity(t, self.origin, self.weight), self.spacing)
-        return np.column_stack([(scaled - top) / reach, (nearest - plain_top) / plain_reach])
+        return (self.nearest(t, z) - self.spacing[[3, 5]]) / self.spacing[[4, 6]]
+
+    def nearest(self, t: Float64, z: Float64) -> Float64:
+        """Distance from the nearest landmark, over its expected growth, and plain: (n, 2)."""
+        plain = np.sqrt(_squared_distances(z, self.landmarks).min(axis=1))
+        scaled = plain / growth(eccentricity(t, self.origin, self.weight), self.spacing)
+        return np.column_stack([scaled, plain])
+
+    def depth_in_gaps(self, t: Float64, z: Float64) -> Float64:
+        """Distance from the nearer end of each gap, over its reach; negative outside: (n, g)."""
+        both = np.hstack([t, z])[:, self.gap_at]
+        low, high, reach = self.gaps.T
+        return np.minimum(both - low, high - both) / reach
 
 
 def squash(x: Float64, centre: Float64, scale: Float64) -> Float64:
@@ -202,11 +218,45 @@ def measure(X: Table, row_mask: RowMask, weights: WeightFunction | None = None) 
     weight = np.where(is_constant, 0.0, use / sd)
     landmarks, spacing = _landmarks(z, eccentricity(t, origin, weight))
     gap_at, gaps = _gaps(np.hstack([t, z]), np.r_[use, np.ones(z.shape[1])])
-    return Measured(
+    measured = Measured(
         centre, scale, lowest[0], highest[0], low_reach, high_reach, use, origin, weight,
         directions, z.min(axis=0), z.max(axis=0), least_reach, most_reach, landmarks, spacing,
         gaps, gap_at,
     )  # fmt: skip
+    return measured if len(rows) <= MEASURED_ROWS else _widened(measured, X, row_mask)
+
+
+def _widened(m: Measured, X: Table, row_mask: RowMask) -> Measured:
+    """Move the ends to the outermost of all masked rows, and drop gaps that have rows.
+
+    The reach beyond the ends stays, but rows are no longer expected beyond that of distances.
+    """
+    low, high = (squash(end, m.centre, m.scale) for end in (m.low, m.high))
+    least, most, is_gap = m.least.copy(), m.most.copy(), np.ones(len(m.gaps), dtype=bool)
+    farthest = eccentricity(np.stack([low, high]), m.origin, m.weight).max()
+    spacing = m.spacing.copy()
+    spacing[1] = max(spacing[1], farthest)
+    m = replace(m, spacing=spacing)
+    tops = spacing[[3, 5]]
+    for index in row_slices(len(X), None, max(len(low), len(m.landmarks))):
+        x = np.asarray(X[index], dtype=np.float64)[row_mask[index]]
+        if not len(x):
+            continue
+        t = np.clip(squash(x, m.centre, m.scale), low, high)
+        z = (t - m.origin) @ m.directions.T
+        least, most = np.minimum(least, z.min(axis=0)), np.maximum(most, z.max(axis=0))
+        if len(m.landmarks):
+            # Most rows are near one of the first landmarks.
+            first = _squared_distances(z, m.landmarks[:SORTED_LANDMARKS]).min(axis=1)
+            far = first > tops.min() ** 2
+            tops = np.maximum(tops, m.nearest(t[far], z[far]).max(axis=0, initial=0.0))
+        is_gap &= (m.depth_in_gaps(t, z) < INSIDE).all(axis=0)
+    edge = spacing[3] + spacing[4]  # beyond which few rows are expected
+    spacing[4] = max(edge - tops[0], LEAST_REACH * spacing[4])
+    spacing[[3, 5]] = tops
+    return replace(
+        m, least=least, most=most, spacing=spacing, gaps=m.gaps[is_gap], gap_at=m.gap_at[is_gap]
+    )
 
 
 def _without_copies(x: Float64) -> Float64:

@@ -211,8 +211,7 @@ class Support:
         inputs = np.maximum((low - t) / m.low_reach, (t - high) / m.high_reach)
         z = (np.clip(t, low, high) - m.origin) @ m.directions.T
         directions = np.maximum((m.least - z) / m.least_reach, (z - m.most) / m.most_reach)
-        both = np.hstack([t, z])[:, m.gap_at]
-        gaps = np.minimum(both - m.gaps[:, 0], m.gaps[:, 1] - both) / m.gaps[:, 2]
+        gaps = m.depth_in_gaps(t, z)
         return [inputs, gaps, directions, m.distances(np.clip(t, low, high), z)]
 
 
