@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from localma._types import AnyArray, Array, Float64, RandomState, RowMask
 from localma.candidates import Pool
-from localma.candidates.conversion import Models
+from localma.candidates.conversion import Model, Models
 from localma.candidates.given import Predictions
 from localma.candidates.outputs import Labels, Output, OutputNames, Table, Task
 from localma.checks.cautions import Caution
@@ -352,7 +352,7 @@ class _LocalMA(BaseEstimator):
     def add(
         self,
         name: str,
-        candidate: Any,
+        candidate: Model | None,
         X: Table,
         y: Output,
         sample_weight: ArrayLike | None = None,

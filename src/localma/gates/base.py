@@ -120,7 +120,7 @@ class Saved:
         return values if self.axes else values.item()
 
 
-def is_count(value: Any) -> bool:
+def is_count(value: object) -> bool:
     """Whether a value is a positive integer.
 
     >>> is_count(3), is_count(0), is_count(True), is_count(2.0)
@@ -129,7 +129,7 @@ def is_count(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     """Whether a value is a real number: infinity is allowed, NaN and booleans are not."""
     return isinstance(value, Real) and not isinstance(value, bool) and value == value
 

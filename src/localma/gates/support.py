@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from localma._types import Array, Float64, RowMask
+from localma._types import AnyArray, Array, Float64, RowMask
 from localma.equations import softmax
 from localma.errors import FileFormatError
 from localma.gates.base import Arrays, Saved, read_state
@@ -118,7 +117,7 @@ class Support:
             )
         return cls(measured)
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, AnyArray]:
         """Return the fitted state as named arrays."""
         return {field.name: getattr(self.measured, field.name) for field in fields(Measured)}
 
@@ -146,7 +145,7 @@ class Support:
             np.maximum(high, m.high), finite
         )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave the derived arrays out of a pickle."""
         return {"measured": self.measured}
 

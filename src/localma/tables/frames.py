@@ -328,7 +328,7 @@ def append_columns(X: Inputs, values: Array, names: Sequence[str]) -> Inputs:
     return cast(Inputs, frame.with_columns(columns).to_native())
 
 
-def column_values(X: TableLike, column: ColumnKey) -> NDArray[Any]:
+def column_values(X: TableLike, column: ColumnKey) -> AnyArray:
     """Return one column of X as an array: (n,).
 
     >>> column_values(np.array([[1, 2], [3, 4]]), -1).tolist()

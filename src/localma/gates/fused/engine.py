@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import joblib
 import numpy as np
@@ -145,7 +145,7 @@ def _evaluation_buffers(stack: Stack, n_rows: int) -> tuple[Float32, Float64]:
 
 
 def in_threads(
-    function: Callable[..., object], tasks: Iterable[tuple[Any, ...]], n_jobs: int | None
+    function: Callable[..., object], tasks: Iterable[tuple[object, ...]], n_jobs: int | None
 ) -> None:
     """Call the function with the arguments of each task, in threads.
 
