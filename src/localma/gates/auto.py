@@ -42,13 +42,14 @@ from localma.gates.base import (
 )
 from localma.gates.constant import WEIGHT_FLOOR, find_global_weights
 from localma.gates.fused.chunks import ORDERED_ROWS, ordered_by_content
-from localma.gates.fused.engine import evaluate
+from localma.gates.fused.engine import evaluate, rows_outside
 from localma.gates.fused.policy import Budget, budget, judging_folds
 from localma.gates.intervals import Calibration, HeldRows
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
 from localma.gates.mlp import MLPGate
 from localma.gates.path import Starts, make_path
 from localma.gates.points import NETWORK_STRENGTHS, HeldOut, MixedGates, Point, make_points
+from localma.gates.sample import MEASURED_ROWS
 from localma.gates.support import Fading, Outside, Support
 from localma.tables.frames import take_rows
 
@@ -272,9 +273,7 @@ class ShrunkGate(Gate):
         self.answer_ = MixedGates.of(finals, shares)
         self.support_ = None
         if self.guard and data.n_inputs > 0:
-            self.support_ = Support.of(
-                data.table, data.sample_weight > 0, self.answer_.predict_weights
-            )
+            self.support_ = self._measured_support(data)
         self.calibration_ = self._calibrate(held_out, useful_folds)
         return self
 
@@ -666,6 +665,15 @@ class ShrunkGate(Gate):
         if P is None:
             return weights
         return local_average(weights, P)
+
+    def _measured_support(self, data: Labelled) -> Support:
+        """Measure the sample, with every labelled row inside."""
+        weighted = data.sample_weight > 0
+        support = Support.of(data.table, weighted, self.answer_.predict_weights)
+        if weighted.sum() <= MEASURED_ROWS:
+            return support
+        n_jobs = getattr(self.base, "n_jobs", None)
+        return support.including(rows_outside(support, data.table, weighted, n_jobs))
 
     def _fading(self) -> Fading | None:
         if self.support_ is None:

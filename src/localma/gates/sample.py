@@ -18,8 +18,7 @@ WeightFunction: TypeAlias = Callable[[Array], Array]
 """Weights of a gate that do not fade: (n, p) -> (n, M)."""
 
 MEASURED_ROWS = 1024
-"""At most this many rows, evenly spaced, show directions, distances and gaps. The others widen
-what these show, so that no labelled row lies outside."""
+"""At most this many rows, evenly spaced, show directions, distances and gaps. See `widened`."""
 
 LINEAR = 2.5
 """Deviations from the median up to which inputs count linearly; beyond, logarithmically.
@@ -218,44 +217,37 @@ def measure(X: Table, row_mask: RowMask, weights: WeightFunction | None = None) 
     weight = np.where(is_constant, 0.0, use / sd)
     landmarks, spacing = _landmarks(z, eccentricity(t, origin, weight))
     gap_at, gaps = _gaps(np.hstack([t, z]), np.r_[use, np.ones(z.shape[1])])
-    measured = Measured(
+    return Measured(
         centre, scale, lowest[0], highest[0], low_reach, high_reach, use, origin, weight,
         directions, z.min(axis=0), z.max(axis=0), least_reach, most_reach, landmarks, spacing,
         gaps, gap_at,
     )  # fmt: skip
-    return measured if len(rows) <= MEASURED_ROWS else _widened(measured, X, row_mask)
 
 
-def _widened(m: Measured, X: Table, row_mask: RowMask) -> Measured:
-    """Move the ends to the outermost of all masked rows, and drop gaps that have rows.
+def widened(m: Measured, x: Float64) -> Measured:
+    """Measurements with more labelled rows (k, p) inside: wider ends, and no gaps that have rows.
 
     The reach beyond the ends stays, but rows are no longer expected beyond that of distances.
     """
     low, high = (squash(end, m.centre, m.scale) for end in (m.low, m.high))
-    least, most, is_gap = m.least.copy(), m.most.copy(), np.ones(len(m.gaps), dtype=bool)
-    farthest = eccentricity(np.stack([low, high]), m.origin, m.weight).max()
+    t = np.clip(squash(x, m.centre, m.scale), low, high)
+    z = (t - m.origin) @ m.directions.T
+    is_gap = (m.depth_in_gaps(t, z) < INSIDE).all(axis=0)
     spacing = m.spacing.copy()
-    spacing[1] = max(spacing[1], farthest)
-    m = replace(m, spacing=spacing)
-    tops = spacing[[3, 5]]
-    for index in row_slices(len(X), None, max(len(low), len(m.landmarks))):
-        x = np.asarray(X[index], dtype=np.float64)[row_mask[index]]
-        if not len(x):
-            continue
-        t = np.clip(squash(x, m.centre, m.scale), low, high)
-        z = (t - m.origin) @ m.directions.T
-        least, most = np.minimum(least, z.min(axis=0)), np.maximum(most, z.max(axis=0))
-        if len(m.landmarks):
-            # Most rows are near one of the first landmarks.
-            first = _squared_distances(z, m.landmarks[:SORTED_LANDMARKS]).min(axis=1)
-            far = first > tops.min() ** 2
-            tops = np.maximum(tops, m.nearest(t[far], z[far]).max(axis=0, initial=0.0))
-        is_gap &= (m.depth_in_gaps(t, z) < INSIDE).all(axis=0)
-    edge = spacing[3] + spacing[4]  # beyond which few rows are expected
-    spacing[4] = max(edge - tops[0], LEAST_REACH * spacing[4])
-    spacing[[3, 5]] = tops
+    if len(m.landmarks):
+        farthest = eccentricity(t, m.origin, m.weight).max(initial=0.0)
+        spacing[1] = max(spacing[1], farthest)
+        edge = spacing[3] + spacing[4]  # beyond which few rows are expected
+        tops = replace(m, spacing=spacing).nearest(t, z).max(axis=0, initial=0.0)
+        spacing[[3, 5]] = np.maximum(spacing[[3, 5]], tops)
+        spacing[4] = max(edge - spacing[3], LEAST_REACH * spacing[4])
     return replace(
-        m, least=least, most=most, spacing=spacing, gaps=m.gaps[is_gap], gap_at=m.gap_at[is_gap]
+        m,
+        least=np.minimum(m.least, z.min(axis=0, initial=np.inf)),
+        most=np.maximum(m.most, z.max(axis=0, initial=-np.inf)),
+        spacing=spacing,
+        gaps=m.gaps[is_gap],
+        gap_at=m.gap_at[is_gap],
     )
 
 

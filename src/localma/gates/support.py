@@ -18,7 +18,15 @@ from localma.equations import softmax
 from localma.errors import FileFormatError
 from localma.gates.base import Arrays, Saved, read_state
 from localma.gates.labelled import Table
-from localma.gates.sample import FARTHEST, Measured, WeightFunction, measure, squash, stretch
+from localma.gates.sample import (
+    FARTHEST,
+    Measured,
+    WeightFunction,
+    measure,
+    squash,
+    stretch,
+    widened,
+)
 
 POWER = 8
 """Exponent that makes the support fall abruptly at the reach."""
@@ -93,6 +101,15 @@ class Support:
         if row_mask is None:
             row_mask = np.ones(len(X), dtype=bool)
         return cls(measure(X, row_mask, weights))
+
+    def including(self, X: Array) -> Support:
+        """Return the guard with these labelled rows (k, p) inside.
+
+        >>> support = Support.of(np.r_[:40, 60:100][:, None] / 100)
+        >>> support(np.array([[0.5]])).round(2), support.including([[0.5]])(np.array([[0.5]]))
+        (array([0.]), array([1.]))
+        """
+        return Support(widened(self.measured, np.asarray(X, dtype=np.float64)))
 
     @classmethod
     def restore(cls, arrays: Arrays, n_inputs: int) -> Support:

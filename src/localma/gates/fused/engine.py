@@ -12,12 +12,13 @@ import joblib
 import numpy as np
 
 from localma._signals import thread_pool
-from localma._types import AnyArray, Array, Float32, Float64
+from localma._types import AnyArray, Array, Float32, Float64, RowMask
 from localma.compiled import COMPILING, compiled_module
 from localma.errors import InvalidInputError
 from localma.gates.fused.chunks import LANES
 from localma.gates.fused.networks import Network, Stack
-from localma.gates.support import POWER, Fading
+from localma.gates.labelled import Table, row_slices
+from localma.gates.support import POWER, Fading, Support
 from localma.losses import LOSSES, get_loss
 from localma.trees.boosting import kernel as tree_kernel
 
@@ -94,6 +95,20 @@ def evaluate(
     if P is not None and P.ndim == 2:
         return out[:, 0]
     return out
+
+
+def rows_outside(
+    support: Support, X: Table, row_mask: RowMask, n_jobs: int | None = None
+) -> Float64:
+    """Masked rows without full support, found by the kernel: (n, p), (n,) -> (k, p)."""
+    # Two constant weights that fade into each other show the support.
+    weights = np.array([0.75, 0.25])
+    stack, fading = Stack.of(weights, ()), Fading(support, weights[::-1], 0.0)
+    found = []
+    for index in row_slices(len(X), None, 1 + X.shape[1] // 8):  # several blocks for threads
+        x = np.asarray(X[index], dtype=np.float64)[row_mask[index]]
+        found.append(x[evaluate(stack, x, fading, n_jobs=n_jobs)[:, 0] < 0.75 - 1e-12])
+    return np.concatenate(found)
 
 
 def _check_buffers(stack: Stack, X: AnyArray, guard: tuple[Float64, ...], towards: Array) -> None:
