@@ -30,6 +30,8 @@ SAME_WITH_EXTRAS := band benchmarks crossfitted deep_studies dependence dependen
 # The build packages are pinned, too: pip reads the first variable, or the second since 25.3.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
+# Tests start many processes, and each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 demo: $(VENV)/.demo  ## the paper's motivating example: a table, a verdict, two figures
 	$(BIN)/localma demo --out demo
