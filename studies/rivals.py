@@ -10,6 +10,7 @@ If a method fails, the replicate has the metric "failed: MESSAGE" instead of a r
 
 from __future__ import annotations
 
+import atexit
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -25,16 +26,28 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.peers import Peer, PeerMissingError, interpreter
 from localma.losses import get_loss
-from studies import rivals_results
+from studies.findings import Results
 from studies.harness import Cell, Metrics, Study
+from studies.rivals_results import (
+    FAILED,
+    LABELS,
+    OURS,
+    draw,
+    failures,
+    findings_of,
+    label,
+    replacements,
+    summary_table,
+    table_of,
+)
 from studies.safety import DATA_SETS, GATES, SEVERAL_OUTPUTS, posed
 from studies.safety_data import DataSet, Part, data_folder
 from studies.stacking import Array, Problem, Rivals, averaging
 
-OURS = ("auto", "auto_own")
 IN_PROCESS = ("sklearn", "lightgbm")
 PEERS = ("deskit", "deslib", "autogluon", "bayesblend", "regularized_neural_ensemblers")
-METHODS = (*OURS, *IN_PROCESS, *PEERS)
+RIVALS = (*IN_PROCESS, *PEERS)
+METHODS = (*OURS, *RIVALS)
 SIZES = (300, 1000)
 """Sizes of the sample. A data set with a single size keeps it."""
 REPLICATES = 5
@@ -61,9 +74,9 @@ def measure(rivals: Rivals, test: Part, method: str) -> Metrics:
     except Exception as error:  # of any package; a missing one ends the run
         if isinstance(error, PeerMissingError) or "ModuleNotFoundError" in str(error):
             raise
-        return {f"failed: {last_line(error)}": 1.0}
+        return {f"{FAILED}{last_line(error)}": 1.0}
     if not np.isfinite(predictions).all():
-        return {"failed: predictions that are not finite": 1.0}
+        return {f"{FAILED}predictions that are not finite": 1.0}
     usable, replaced = allowed(rivals.problem, test, predictions)
     risk = {"risk": rivals.problem.risk(test, usable)}
     return risk | ({"replaced": replaced} if replaced else {})
@@ -92,6 +105,13 @@ def of_peer(method: str, arrays: dict[str, Any]) -> Array:
     return predictions
 
 
+@atexit.register
+def close_peers() -> None:
+    """End the processes of packages."""
+    while _RUNNING:
+        _RUNNING.popitem()[1].close()
+
+
 def exchanged(rivals: Rivals, test: Part) -> dict[str, Any]:
     """What a package in another process receives: standardised inputs, predictions, labels."""
     sample = rivals.sample
@@ -105,7 +125,6 @@ def exchanged(rivals: Rivals, test: Part) -> dict[str, Any]:
         "P_new": test.P,
         "loss": np.array(rivals.problem.loss),
         "seed": np.array(rivals.random_state % 2**31),
-        "jobs": np.array(1),
     }
 
 
@@ -217,6 +236,39 @@ def _sizes(data: DataSet) -> tuple[int, ...]:
     return tuple(n for n in data.sizes if n in SIZES) or (data.n_sample,)
 
 
+def overview(results: Results) -> str:
+    """The differences to each rival over all cells, and for each data set."""
+    summary = summary_table(results, RIVALS)
+    if not summary:
+        return ""
+    title = "**Risk minus that of a rival, in % of its risk, over cells**"
+    detail = "**The same for auto + own and each data set, as mean over its sizes**"
+    order = list(DATA_SETS)
+    return f"{title}\n\n{summary}\n\n{detail}\n\n{table_of(results, RIVALS, order)}"
+
+
+def notes(results: Results) -> list[str]:
+    """Failures, replaced predictions, and the reasons for empty cells."""
+    found = failures(results) or ["No method failed in any replicate."]
+    return found + replacements(results) + list(reasons())
+
+
+def reasons() -> list[str]:
+    """One line per method and reason why it cannot do the task of some data sets."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for method in RIVALS:
+        for name, data in DATA_SETS.items():
+            reason = unable(method, data)
+            if reason is not None and name not in SEVERAL_OUTPUTS:
+                found.setdefault((label(method), reason), []).append(name)
+    lines = [
+        f"Empty for {method}, {len(names)} data sets: {reason}."
+        for (method, reason), names in found.items()
+    ]
+    several = ", ".join(SEVERAL_OUTPUTS)
+    return [*lines, f"Left out: {several}, because no rival takes several outputs."]
+
+
 STUDY = Study(
     name="rivals",
     title="Accuracy compared with other packages",
@@ -227,6 +279,10 @@ STUDY = Study(
         for n in _sizes(data)
     ),
     run=run,
-    labels=rivals_results.LABELS,
+    labels=LABELS,
+    findings=findings_of(RIVALS),
+    overview=overview,
+    notes=notes,
+    figures={"rivals": lambda results, folder: draw(results, folder, RIVALS, list(DATA_SETS))},
     draws_of="safety",
 )
