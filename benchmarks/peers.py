@@ -65,7 +65,7 @@ def install(names: list[str]) -> None:
         venv.create(_environment_of(name), with_pip=True, clear=True)
         pip = [str(_python_of(name)), "-m", "pip", "--disable-pip-version-check"]
         # The constraints of this repository, which the Makefile exports, contradict some pins.
-        environment = {k: v for k, v in os.environ.items() if "CONSTRAINT" not in k}
+        environment = _without("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT")
         subprocess.run([*pip, "install", "--quiet", *wanted], check=True, env=environment)
         stamp.write_text("\n".join(wanted))
 
@@ -79,6 +79,11 @@ def interpreter(name: str) -> Path:
     raise PeerMissingError(
         f"{name} is not installed; python -m benchmarks peers {name} installs it"
     )
+
+
+def _without(*names: str) -> dict[str, str]:
+    """The environment variables of this process but some."""
+    return {name: value for name, value in os.environ.items() if name not in names}
 
 
 def _environment_of(name: str) -> Path:
@@ -105,6 +110,7 @@ class Peer:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                env=_without("PYTHONPATH"),  # other versions than those of its environment
             )
         self._await("ready")
 

@@ -253,6 +253,14 @@ def test_a_peer_answers_for_new_arrays_in_the_same_process(tmp_path):
     peer.close()
 
 
+def test_a_peer_does_not_see_the_packages_of_this_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    body = "serve(lambda a: lambda: {'path': sys.path})\n"
+    peer = Peer(Path(sys.executable), peer_script(tmp_path / "..", body), {})
+    assert str(tmp_path) not in peer.answer({})["path"].tolist()
+    peer.close()
+
+
 def test_a_peer_that_fails_shows_its_error(tmp_path):
     script = peer_script(tmp_path, "raise RuntimeError('no such luck')\n")
     with pytest.raises(PeerFailedError, match="no such luck"):
