@@ -27,10 +27,16 @@ REQUIREMENTS = {
     "jax": (*CONSTRAINTS, "jax==0.10.2"),
     "deskit": (*CONSTRAINTS, "deskit==1.3.2.3", "scikit-learn"),
     "deslib": ("deslib==0.3.7", "scikit-learn==1.5.2", "numpy==1.26.4", "scipy==1.17.1"),
-    "autogluon": ("autogluon.core==1.6.3", "autogluon.features==1.6.3", "scikit-learn==1.9.1"),
-    "bayesblend": ("bayesblend==0.0.8", "arviz==0.18.0", "numpy==1.26.4", "pandas==2.3.3"),
+    "autogluon": (
+        "autogluon.core==1.6.3", "autogluon.features==1.6.3", "pandas==2.3.3",
+        "scikit-learn==1.9.1", "numpy==2.4.6", "scipy==1.17.1",
+    ),
+    "bayesblend": (
+        "bayesblend==0.0.8", "cmdstanpy==1.3.2", "arviz==0.18.0", "pandas==2.3.3",
+        "numpy==1.26.4", "scipy==1.17.1",
+    ),
     "regularized_neural_ensemblers": (*CONSTRAINTS, "torch==2.13.0", "numpy"),
-}
+}  # fmt: skip
 """Packages of each environment.
 
 DESlib does not work with newer scikit-learn, AutoGluon not with pandas 3, BayesBlend not with NumPy

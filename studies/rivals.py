@@ -99,13 +99,15 @@ _RUNNING: dict[str, Peer] = {}
 
 def of_peer(method: str, arrays: dict[str, Any]) -> Array:
     """Predictions of a package in a process of its own, which is started once."""
-    peer = _RUNNING.pop(method, None) or Peer.start(method, arrays)
+    peer = _RUNNING.pop(method, None)
+    if peer is None:
+        peer = Peer.start(method, arrays)
+        atexit.register(close_peers)  # before the folder of this peer is removed
     predictions = peer.answer(arrays)["predictions"]
     _RUNNING[method] = peer  # unless it has ended with an error
     return predictions
 
 
-@atexit.register
 def close_peers() -> None:
     """End the processes of packages."""
     while _RUNNING:

@@ -26,7 +26,7 @@ LABELS = {
 OURS = ("auto", "auto_own")
 FAILED = "failed: "
 """Prefix of the metric of a replicate in which a method failed; the message follows."""
-TICKS = (-100, -50, -10, 0, 10, 50, 100, 1000)
+TICKS = (-50, -10, 0, 10, 50, 500)
 
 Compared = dict[tuple[str, int], Difference]
 
@@ -185,21 +185,23 @@ def draw(results: Results, folder: Path, rivals: Sequence[str], order: Sequence[
     """Draw the mean difference to each rival for each data set, with its standard error."""
     there = rivals_run(results, rivals)
     names = [name for name in order if any(name in by_data(results, "auto", r) for r in there)]
-    figure, grid = subplots(2, 4, sharey=True)
+    figure, grid = subplots(2, 4, sharex=True, sharey=True)
     figure.set_size_inches(15, 17)
     heights = {name: -k for k, name in enumerate(names)}
     for axes, rival in zip(grid.flat, there, strict=False):
         for k, method in enumerate(OURS):
             _draw_dots(axes, by_data(results, method, rival), heights, k, label(method))
         axes.axvline(0.0, color="0.4", linewidth=1, zorder=0)
-        axes.set_xscale("symlog", linthresh=10)
-        low, high = axes.get_xlim()
-        ticks = [tick for tick in TICKS if low <= tick <= high]
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_xscale("symlog", linthresh=10, linscale=1.5)
         axes.set_yticks(list(heights.values()), list(heights))
         axes.set(title=label(rival), xlabel="difference of the risk, %", ylim=(-len(names), 1))
         axes.grid(axis="y", color="0.9", linewidth=0.6)
         axes.set_axisbelow(True)
+    low, high = grid.flat[0].get_xlim()
+    ticks = [tick for tick in TICKS if low <= tick <= high]
+    for axes in grid.flat[: len(there)]:
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.tick_params(labelbottom=True)
     for axes in grid.flat[len(there) :]:
         axes.set_axis_off()
     handles, words = grid.flat[0].get_legend_handles_labels()

@@ -254,10 +254,12 @@ def test_a_peer_answers_for_new_arrays_in_the_same_process(tmp_path):
 
 
 def test_a_peer_does_not_see_the_packages_of_this_process(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "others"))
     body = "serve(lambda a: lambda: {'path': sys.path})\n"
-    peer = Peer(Path(sys.executable), peer_script(tmp_path / "..", body), {})
-    assert str(tmp_path) not in peer.answer({})["path"].tolist()
+    peer = Peer(Path(sys.executable), peer_script(tmp_path, body), {})
+    path = peer.answer({})["path"].tolist()
+    assert str(tmp_path) in path
+    assert str(tmp_path / "others") not in path
     peer.close()
 
 

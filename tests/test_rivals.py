@@ -75,7 +75,6 @@ def test_each_package_predicts_the_test_rows(method, keys):
     risk = prepared.problem.risk(test, predictions)
     worst = max(prepared.problem.risk(test, one) for one in np.moveaxis(test.P, 1, 0))
     assert 0 < risk < 2 * worst
-    assert rivals.run(keys, STUDY.seed(keys, 0), [method])[f"{method}:risk"] > 0
 
 
 def test_packages_that_cannot_do_a_task_are_left_out():
