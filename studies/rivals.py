@@ -36,6 +36,7 @@ from studies.rivals_results import (
     failures,
     findings_of,
     label,
+    of_half,
     replacements,
     summary_table,
     table_of,
@@ -250,9 +251,10 @@ def overview(results: Results) -> str:
 
 
 def notes(results: Results) -> list[str]:
-    """Failures, replaced predictions, and the reasons for empty cells."""
+    """Means of the confirmation half, failures, replaced predictions, reasons for empty cells."""
     found = failures(results) or ["No method failed in any replicate."]
-    return found + replacements(results) + list(reasons())
+    means = of_half(results, RIVALS, "confirmation")
+    return means + found + replacements(results) + reasons()
 
 
 def reasons() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,13 @@ def label(method: str) -> str:
     return LABELS.get(method, method)
 
 
-def compared(results: Results, method: str, rival: str) -> Compared:
-    """The difference to a rival in each cell that has at least two replicates of both."""
+def compared(results: Results, method: str, rival: str, **where: Any) -> Compared:
+    """The difference to a rival in each cell that has at least two replicates of both.
+
+    where : keys that the cells must have.
+    """
     found = {}
-    for cell in cells_run(results, "risk", rival):
+    for cell in cells_run(results, "risk", rival, **where):
         if results.has_run(method, "risk", **cell):
             one = difference(results, "risk", method, rival, **cell)
             if one.replicates > 1:
@@ -118,6 +122,23 @@ def by_data(results: Results, method: str, rival: str) -> dict[str, Difference]:
 
 def _words(one: Difference | None) -> str:
     return "" if one is None else one.words(relative=True)
+
+
+def of_half(results: Results, rivals: Sequence[str], half: str) -> list[str]:
+    """One line per method of this package: its mean difference to each rival in one half."""
+    lines = []
+    for method in OURS:
+        means = []
+        for rival in rivals:
+            with suppress(NotRunError):
+                found = compared(results, method, rival, half=half)
+                mean = mean_over(list(found.values()), relative=True)
+                means.append(f"{mean.words(relative=True)} % to {label(rival)}")
+        if means:
+            lines.append(
+                f"{label(method)}, mean over the cells of the {half} half: {', '.join(means)}"
+            )
+    return lines
 
 
 def failures(results: Results) -> list[str]:

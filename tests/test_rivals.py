@@ -12,7 +12,7 @@ from benchmarks.peers import PeerMissingError, interpreter
 from studies import pages, rivals, safety
 from studies.findings import NotRunError, Results
 from studies.rivals import IN_PROCESS, METHODS, PEERS, RIVALS, STUDY, allowed, unable
-from studies.rivals_results import compared, failures, rivals_run, summary_table, table_of
+from studies.rivals_results import compared, failures, of_half, rivals_run, summary_table, table_of
 from studies.safety import DATA_SETS
 from studies.safety_data import Part, data_folder
 from studies.stacking import Problem
@@ -157,6 +157,13 @@ def test_failed_replicates_are_left_out_of_pairs_and_named():
     assert failures(stored()) == [
         "deskit failed in 2 replicates of iris, diabetes: `ValueError: no`"
     ]
+
+
+def test_means_of_one_half_are_a_line_per_method():
+    auto, own = of_half(stored(), RIVALS, "selection")
+    assert auto.startswith("auto, mean over the cells of the selection half: ")
+    assert own.count(" % to ") == 2
+    assert of_half(stored(), RIVALS, "confirmation") == []
 
 
 def test_rivals_that_have_not_run_have_no_column():
