@@ -79,7 +79,7 @@ study: $(VENV)/.dev  ## make study NAME=simulations
 	$(BIN)/python -m studies run $(NAME)
 
 bench: $(VENV)/.dev  ## speed and memory, compared with other ways to do the same
-	$(BIN)/python -m benchmarks peers
+	$(BIN)/python -m benchmarks peers jax deskit deslib
 	$(BIN)/python -m benchmarks
 
 fuzz: $(VENV)/.dev  ## damaged and hostile model files: make fuzz SECONDS=600 SEED=0; failures go to build/fuzz

@@ -244,6 +244,26 @@ def test_a_peer_works_when_told(tmp_path):
     assert peer.close()["twice"].tolist() == [0, 2, 4]
 
 
+def test_a_peer_answers_for_new_arrays_in_the_same_process(tmp_path):
+    body = "import os\nserve(lambda a: lambda: {'twice': 2 * a['x'], 'process': os.getpid()})\n"
+    peer = Peer(Path(sys.executable), peer_script(tmp_path, body), {"x": np.arange(3)})
+    first, second = (peer.answer({"x": np.arange(n)}) for n in (2, 4))
+    assert first["twice"].tolist() == [0, 2]
+    assert second["twice"].tolist() == [0, 2, 4, 6]
+    assert first["process"] == second["process"]
+    peer.close()
+
+
+def test_a_peer_does_not_see_the_packages_of_this_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "others"))
+    body = "serve(lambda a: lambda: {'path': sys.path})\n"
+    peer = Peer(Path(sys.executable), peer_script(tmp_path, body), {})
+    path = peer.answer({})["path"].tolist()
+    assert str(tmp_path) in path
+    assert str(tmp_path / "others") not in path
+    peer.close()
+
+
 def test_a_peer_that_fails_shows_its_error(tmp_path):
     script = peer_script(tmp_path, "raise RuntimeError('no such luck')\n")
     with pytest.raises(PeerFailedError, match="no such luck"):
