@@ -154,9 +154,9 @@ def make_parser() -> argparse.ArgumentParser:
     running.add_argument(
         "--ray",
         nargs="?",
-        const="local",
+        const="",
         metavar="ADDRESS",
-        help="run on a Ray cluster; without an address, Ray starts on this machine",
+        help="run on a Ray cluster; without an address that of RAY_ADDRESS, or a new one here",
     )
     preparing = add("prepare", "compute the files that a study stores outside the repository")
     preparing.add_argument("--size", default="full", help="'small' for --quick")

@@ -28,7 +28,7 @@ class Request:
     where : key -> allowed values, as texts; methods : None for all.
     workers : number of processes; 0 computes in this process.
     again : whether stored figures of these methods are replaced, after a change of a method.
-    ray : address of a Ray cluster, or "local" to start Ray on this machine; None for processes.
+    ray : address of a Ray cluster, as in `localma.ray.connected`; None for processes.
     """
 
     replicates: int | None = None
@@ -110,7 +110,7 @@ def _compute(
     about = {
         "started": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "methods": sorted({method for task in tasks for method in task.methods}),
-        "workers": request.workers if request.ray is None else f"ray {request.ray}",
+        "workers": request.workers if request.ray is None else f"ray {request.ray}".strip(),
         "commit": commit(),
         "materials": check_materials(study, store),
         "versions": versions(),

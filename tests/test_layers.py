@@ -19,6 +19,7 @@ TOOLS = {
     "pretrained",
     "_torch_packages",
     "_signals",
+    "_tasks",
     "_threads",
     "compiled",
 }

@@ -7,8 +7,10 @@ import signal
 import sys
 import time
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
+from sklearn.linear_model import Ridge
 
 LARGE = 2.5
 """The sample has no such input; some candidates fail on it."""
@@ -57,6 +59,19 @@ def dies(X):
     return left(X)
 
 
+class SlowRidge(Ridge):
+    """Takes two seconds for a fit, and leaves a file in a folder for each."""
+
+    def __init__(self, folder=None):
+        super().__init__()
+        self.folder = folder
+
+    def fit(self, X, y):
+        (Path(self.folder) / uuid4().hex).touch()
+        time.sleep(2.0)
+        return super().fit(X, y)
+
+
 def slow_batch(batch):
     time.sleep(0.3)
     return batch
@@ -68,7 +83,7 @@ def drive(kind, address, model, data, out):
 
     if kind == "predict":
         predict(
-            model, data, out, address=address, workers=Workers(2), block_rows=200, trust=True,
+            model, data, out, address=address, workers=Workers(1), block_rows=200, trust=True,
             keep=["id"],
         )  # fmt: skip
     else:

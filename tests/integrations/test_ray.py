@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -27,9 +28,17 @@ pa = pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq  # noqa: E402
 
-from localma import Column, LocalMAClassifier, LocalMARegressor  # noqa: E402
+from localma import Column, CrossFitted, LocalMAClassifier, LocalMARegressor  # noqa: E402
 from localma.errors import CandidateError, InvalidInputError  # noqa: E402
-from localma.ray import BlockError, Workers, fit, gather, predict, predict_pool  # noqa: E402
+from localma.ray import (  # noqa: E402
+    BlockError,
+    Workers,
+    fit,
+    gather,
+    on_cluster,
+    predict,
+    predict_pool,
+)
 from tests.integrations import ray_candidates as candidates  # noqa: E402
 
 pytestmark = [
@@ -43,7 +52,7 @@ N, GROUP = 2_000, 200
 STORE = 100 * 2**20
 MARKED = [450, 1_650]
 """Rows with an input on which some candidates fail, in two of ten blocks."""
-TWO = Workers(2)
+ONE, TWO = Workers(1), Workers(2)
 NODE = {"num_cpus": 2, "object_store_memory": STORE, "node_ip_address": "127.0.0.1"}
 
 
@@ -96,9 +105,13 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def marked(tmp_path_factory):
-    folder, table = tmp_path_factory.mktemp("marked"), inputs()
+    return marked_rows(tmp_path_factory.mktemp("marked"), MARKED)
+
+
+def marked_rows(folder, rows):
+    table = inputs()
     a = table["a"].to_numpy().copy()
-    a[MARKED] = candidates.LARGE + 1
+    a[rows] = candidates.LARGE + 1
     table = table.set_column(1, "a", pa.array(a))
     pq.write_table(table, folder / "0.parquet", row_group_size=GROUP)
     return folder
@@ -140,7 +153,7 @@ def test_predictions_are_those_of_this_process_and_are_not_repeated(cluster, dat
     W = model.predict_weights(table_of(data).select(["a", "b"]))
     np.testing.assert_allclose(weights, np.asarray(W)[:, 0])
     next((tmp_path / "out").glob("part-000003-*")).unlink()
-    assert predict(model, data, tmp_path / "out", **job).computed == 1
+    assert predict(model, data, tmp_path / "out", **{**job, "workers": ONE}).computed == 1
     assert predict(model, data, tmp_path / "out", **job).computed == 0
     assert_whole(results(tmp_path / "out"), in_blocks(model, table_of(data)))
     with pytest.raises(InvalidInputError, match=r"another job, which differs in: .*options"):
@@ -169,9 +182,9 @@ def test_each_candidate_has_its_own_workers_and_gets_only_the_rows_that_need_it(
 
 
 def test_a_candidate_that_fails_is_named_and_counted_or_stops_the_job(cluster, marked, tmp_path):
-    model = fitted(frail=candidates.raises, right=candidates.right, third=candidates.third)
+    model = fitted(frail=candidates.raises, right=candidates.right)
     job = {"keep": ["id"], "block_rows": GROUP}
-    finished = predict(model, marked, tmp_path / "out", workers=TWO, **job)
+    finished = predict(model, marked, tmp_path / "out", workers=ONE, **job)
     (failure,) = finished.failures
     assert (failure.candidate, failure.rows) == ("frail", 2 * GROUP)
     assert "MemoryError: not enough memory" in failure.reason
@@ -184,25 +197,27 @@ def test_a_candidate_that_fails_is_named_and_counted_or_stops_the_job(cluster, m
     assert chained.failures == finished.failures
     assert_whole(results(tmp_path / "chain"), wanted)
     with pytest.raises(CandidateError, match=r"'frail'.*not enough memory.*\(block [28]\)"):
-        predict(model, marked, tmp_path / "strict", missing="error", workers=TWO, **job)
+        predict(model, marked, tmp_path / "strict", missing="error", workers=ONE, **job)
 
 
-def test_a_candidate_that_ends_its_process_is_named_and_counted(cluster, marked, tmp_path):
+def test_a_candidate_that_ends_its_process_is_named_and_counted(cluster, tmp_path):
+    (tmp_path / "data").mkdir()
+    marked = marked_rows(tmp_path / "data", MARKED[:1])
     model = fitted(deadly=candidates.dies, right=candidates.right)
     job = {"keep": ["id"], "block_rows": GROUP}
-    finished = predict(model, marked, tmp_path / "out", workers=TWO, **job)
+    finished = predict(model, marked, tmp_path / "out", workers=ONE, **job)
     (failure,) = finished.failures
-    assert (failure.candidate, failure.rows) == ("deadly", 2 * GROUP)
+    assert (failure.candidate, failure.rows) == ("deadly", GROUP)
     assert "ended its process 3 times" in failure.reason
     table = results(tmp_path / "out")
     assert table["id"].to_pylist() == list(range(N))
     rows = [k for k, name in enumerate(table["asked"].to_pylist()) if name == "right"]
-    assert rows == [*range(400, 600), *range(1_600, 1_800)]
+    assert rows == [*range(400, 600)]
 
 
 def test_blocks_that_fail_do_not_stop_the_others(cluster, marked, tmp_path):
     pool = {"frail": candidates.raises}
-    job = {"columns": ["a", "b"], "keep": ["id"], "block_rows": GROUP, "workers": TWO}
+    job = {"columns": ["a", "b"], "keep": ["id"], "block_rows": GROUP, "workers": ONE}
     with pytest.raises(
         BlockError, match=r"^2 of 10 blocks failed; the others are finished"
     ) as told:
@@ -242,27 +257,13 @@ def parts(folder):
     return len(list(Path(folder).glob("part-*")))
 
 
-def test_a_killed_node_changes_nothing(cluster, data, tmp_path):
-    model = fitted(left=candidates.slow, right=candidates.right)
-    out = tmp_path / "out"
-    killer = Killer(cluster, lambda: parts(out) >= 2)
-    killer.start()
-    finished = predict(model, data, out, keep=["id"], block_rows=GROUP, workers=Workers(4))
-    killer.end()
-    assert finished.rows == N
-    assert not finished.failures
-    assert_whole(results(out), in_blocks(model, table_of(data)))
-
-
-def kill_driver(kind, cluster, model, data, out, happened):
+def kill_driver(call, happened):
     """Start a driver in a process of its own, and kill it when something has happened."""
-    program = [sys.executable, "-m", "tests.integrations.ray_candidates"]
-    arguments = [kind, cluster.address, str(model), str(data), str(out)]
     process = subprocess.Popen(
-        [*program, *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
-    )
+        call, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    )  # fmt: skip
     try:
-        for _ in range(600):
+        for _ in range(1_200):
             if happened() or process.poll() is not None:
                 break
             time.sleep(0.05)
@@ -272,17 +273,26 @@ def kill_driver(kind, cluster, model, data, out, happened):
         process.communicate()
 
 
-def test_after_a_killed_driver_the_next_run_continues(cluster, data, tmp_path):
+DRIVER = [sys.executable, "-m", "tests.integrations.ray_candidates"]
+
+
+def test_after_a_killed_driver_the_next_run_continues_although_a_node_is_killed(
+    cluster, data, tmp_path
+):
     model = fitted(left=candidates.slow, right=candidates.right)
     path, out = tmp_path / "model.localma", tmp_path / "out"
     model.save(path)
-    kill_driver("predict", cluster, path, data, out, lambda: parts(out) >= 2)
+    call = [*DRIVER, "predict", cluster.address, str(path), str(data), str(out)]
+    kill_driver(call, lambda: parts(out) >= 2)
     time.sleep(2)  # actors of the killed driver may finish a block
     before = {part.name: part.stat().st_mtime_ns for part in out.glob("part-*")}
-    finished = predict(
-        path, data, out, keep=["id"], block_rows=GROUP, workers=Workers(2), trust=True
-    )
+    killer = Killer(cluster, lambda: parts(out) >= len(before) + 2)
+    killer.start()
+    three = Workers(3)  # more than one node has processors
+    finished = predict(path, data, out, keep=["id"], block_rows=GROUP, workers=three, trust=True)
+    killer.end()
     assert finished.computed <= 10 - len(before) < 10
+    assert not finished.failures
     after = {part.name: part.stat().st_mtime_ns for part in out.glob("part-*")}
     assert before.items() <= after.items()
     assert_whole(results(out), in_blocks(model, table_of(data)))
@@ -298,7 +308,7 @@ def test_classes_and_all_predictions_of_a_pool(cluster, tmp_path):
     labels = np.where(rng.uniform(size=400) < 0.5, "no", "yes")
     model = LocalMAClassifier(pool, gate="local", random_state=0).fit(table, labels)
     model.save(tmp_path / "m.localma")
-    job = {"block_rows": 100, "workers": TWO}
+    job = {"block_rows": 100, "workers": ONE}
     predict(tmp_path / "m.localma", tmp_path / "t.parquet", tmp_path / "out", **job)
     table_out = results(tmp_path / "out")
     assert table_out["prediction"].to_pylist() == model.predict(table).tolist()
@@ -350,6 +360,31 @@ def test_a_killed_node_does_not_change_a_fit(cluster, tmp_path):
     assert_same_model(model, table)
 
 
+def test_folds_and_restarts_are_tasks_and_a_killed_node_changes_no_bit(cluster, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    y = np.abs(X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.normal(size=400)
+
+    def fitted_in(folder):
+        folder.mkdir()
+        line = CrossFitted(candidates.SlowRidge(str(folder)))
+        pool = {"first": Column(0), "second": Column(1), "line": line}
+        return LocalMARegressor(pool, random_state=0).fit(X, y)
+
+    there = tmp_path / "there"
+    started = lambda: there.exists() and len(list(there.iterdir())) >= 3  # noqa: E731
+    killer = Killer(cluster, started)  # one fit on all rows, and two folds
+    killer.start()
+    with on_cluster(cluster.address):
+        remote = fitted_in(there)
+    killer.end()
+    local = fitted_in(tmp_path / "here")
+    assert len(list((tmp_path / "here").iterdir())) == 6 <= len(list(there.iterdir()))
+    for name, array in local.gate_.arrays().items():
+        np.testing.assert_array_equal(remote.gate_.arrays()[name], array)
+    np.testing.assert_array_equal(remote.predict(X), local.predict(X))
+
+
 def test_after_a_killed_driver_a_fit_continues_from_the_gathered_blocks(cluster, tmp_path):
     n = 40
     table = inputs(n * 70_000)
@@ -359,7 +394,8 @@ def test_after_a_killed_driver_a_fit_continues_from_the_gathered_blocks(cluster,
     def gathered():
         return len(journal.read_text().split()) if journal.exists() else 0
 
-    kill_driver("gather", cluster, "-", tmp_path / "t.parquet", folder, lambda: 1 <= gathered() < n)
+    call = [*DRIVER, "gather", cluster.address, "-", str(tmp_path / "t.parquet"), str(folder)]
+    kill_driver(call, lambda: 1 <= gathered() < n)
     before = gathered()
     assert 1 <= before < n
     columns = {"X": ["a", "b"], "y": "id"}
@@ -383,19 +419,39 @@ STUDY = Study("toy", "A toy", grid(("a", "bb"), 12, n=(100, 300)), run)
 """
 
 
-def test_a_study_has_the_same_bytes_also_if_a_node_is_killed(cluster, tmp_path, monkeypatch):
+def test_a_study_has_the_same_bytes_after_a_killed_driver_and_a_killed_node(
+    cluster, tmp_path, monkeypatch
+):
     from studies.running import Request, run
 
     (tmp_path / "toy_study.py").write_text(TOY)
     monkeypatch.syspath_prepend(str(tmp_path))
-    on_ray = tmp_path / "ray"
-    journal = on_ray / "toy.journal"
-    killer = Killer(cluster, lambda: journal.exists() and journal.read_bytes().count(b"\n") > 4)
+    folders = [str(ROOT / "src"), str(ROOT), str(tmp_path)]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
+    there = tmp_path / "ray"
+    journal = there / "toy.journal"
+
+    def finished():
+        """Lines of replicates; one line describes each run."""
+        lines = journal.read_bytes().split(b"\n")[:-1] if journal.exists() else []
+        return sum(line.startswith(b'{"cell"') for line in lines)
+
+    call = [sys.executable, "-m", "studies", "run", "toy_study:STUDY", "--results", str(there)]
+    kill_driver([*call, "--ray", cluster.address], lambda: finished() >= 4)
+    before = finished()
+    assert 4 <= before < 24
+    killer = Killer(cluster, lambda: finished() >= before + 4)
     killer.start()
-    run("toy_study:STUDY", Request(12, ray=cluster.address), on_ray)
+    told = subprocess.run(
+        [*call, "--ray"], env={**os.environ, "RAY_ADDRESS": cluster.address}, cwd=ROOT,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
     killer.end()
+    assert told.returncode == 0, told.stderr
+    left = 24 - before
+    assert f"toy: {left} of {left} replicates" in told.stderr
     run("toy_study:STUDY", Request(12, workers=0), tmp_path / "here")
-    files = [(folder / "toy.jsonl.xz").read_bytes() for folder in (tmp_path / "here", on_ray)]
+    files = [(folder / "toy.jsonl.xz").read_bytes() for folder in (tmp_path / "here", there)]
     assert files[0] == files[1]
 
 
@@ -409,7 +465,7 @@ def test_joblibs_backend_runs_outer_loops(cluster):
     pool = {"first": Column(0), "second": Column(1)}
     model = LocalMARegressor(pool, gate="global")
     here = cross_val_score(model, X, np.abs(X[:, 0]), cv=3)
-    with joblib.parallel_backend("ray"):
+    with joblib.parallel_backend("ray", n_jobs=2):
         there = cross_val_score(model, X, np.abs(X[:, 0]), cv=3)
     np.testing.assert_array_equal(there, here)
 
@@ -441,10 +497,21 @@ def test_the_command_predicts_on_a_cluster(cluster, tmp_path):
     assert there.to_pydict() == here.to_pydict()
     again = call("--out", str(out), "--ray", cluster.address)
     assert "0 of 1 block in this run" in " ".join(again.split())
-    wrong = ["predict", *files, "--out", str(tmp_path / "here.parquet"), "--ray", "auto"]
+    wrong = ["predict", *files, "--out", str(tmp_path / "here.parquet"), "--ray"]
     refused = CliRunner().invoke(app, wrong)
     assert refused.exit_code == 2
     assert "name a folder" in refused.output
+    # In a process of its own and without an address, Ray starts on this machine.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "LOCALMA_PROGRESS": "1"}
+    call = [sys.executable, "-m", "localma", "predict", *files, "--keep", "id", "--json"]
+    alone = subprocess.run(
+        [*call, "--out", str(tmp_path / "alone"), "--ray"], env=environment, cwd=tmp_path,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert alone.returncode == 0, alone.stderr
+    assert json.loads(alone.stdout)["blocks_computed"] == 1
+    assert re.search(r"rows .* 1000/1000 ", alone.stderr), alone.stderr
+    assert results(tmp_path / "alone").to_pydict() == there.to_pydict()
 
 
 def test_too_many_workers_are_refused(cluster, data, tmp_path):

@@ -15,10 +15,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
 
+from localma._tasks import run_parts
 from localma._types import AnyArray, Array, Integers, RandomState, RowMask
 from localma.candidates.base import Candidate, Inputs
 from localma.candidates.estimator import EstimatorCandidate, has_sklearn_tags, refuse_classifier
-from localma.candidates.outputs import Output, OutputNames, Table, Task, align
+from localma.candidates.outputs import Labels, Output, OutputNames, Table, Task, align
 from localma.candidates.stacked import PredictionColumns, Stacked
 from localma.errors import CandidateError, InvalidInputError
 from localma.folds import make_folds
@@ -192,15 +193,10 @@ class CrossFitted(Candidate):
         candidate = self._candidate(model, others)
         if hasattr(model, "for_folds"):  # what held-out rows chose once
             estimator = model.for_folds()
-        tested = []
-        for fold, (train, test) in enumerate(folds):
-            model = _fitted(clone(estimator), sample.take(train), name, f"fold {fold}")
-            predictor = EstimatorCandidate(model)
-            values = predictor.predict(take_rows(inputs, test), task, name=name, outputs=outputs)
-            if predictor.classes is not None and candidate.classes is not None:
-                # A class that is not among the training rows of the fold has probability zero.
-                values = align(values, predictor.classes, candidate.classes)
-            tested.append((test, values))
+        shared = estimator, sample, task, name, outputs, candidate.classes
+        tasks = [(fold, *rows) for fold, rows in enumerate(folds)]
+        values = run_parts(_fit_and_test, shared, tasks)
+        tested = [(test, found) for (_, test), found in zip(folds, values, strict=True)]
         return candidate, *_mean_over_folds(tested, n_rows(inputs))
 
     def _candidate(
@@ -244,6 +240,23 @@ class _Sample:
             None if values is None else values[rows] for values in (self.weights, self.groups)
         )
         return _Sample(take_rows(self.X, rows), self.y[rows], weights, groups)
+
+
+def _fit_and_test(
+    shared: tuple[BaseEstimator, _Sample, Task, str, OutputNames, Labels | None],
+    fold: int,
+    train: Integers,
+    test: Integers,
+) -> Array:
+    """Fit an estimator on the training rows of a fold, and predict its test rows."""
+    estimator, sample, task, name, outputs, classes = shared
+    model = _fitted(clone(estimator), sample.take(train), name, f"fold {fold}")
+    predictor = EstimatorCandidate(model)
+    values = predictor.predict(take_rows(sample.X, test), task, name=name, outputs=outputs)
+    if predictor.classes is None or classes is None:
+        return values
+    # A class that is not among the training rows of the fold has probability zero.
+    return align(values, predictor.classes, classes)
 
 
 def _fitted(estimator: BaseEstimator, sample: _Sample, name: str, where: str) -> BaseEstimator:

@@ -48,6 +48,9 @@ COMMANDS = {
 }
 """The module of each command, which is imported when the command is called."""
 
+MAY_BE_EMPTY = {"--ray"}
+"""Options that may stand without a value: at the end of a call, or before another option."""
+
 
 class Commands(TyperGroup):
     """The commands of the program, each made when it is needed."""
@@ -116,6 +119,19 @@ class OptionGroup:
     """Base class of options that several commands share; every field has a default."""
 
 
+class Command(TyperCommand):
+    """A command in which some options need no value."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Parse a call, after options without a value got an empty one."""
+        following = [*args, "-"][1:]
+        given = [
+            f"{arg}=" if arg in MAY_BE_EMPTY and after.startswith("-") else arg
+            for arg, after in zip(args, following, strict=True)
+        ]
+        return super().parse_args(ctx, given)
+
+
 def _make_command(command: Callable[..., None]) -> TyperCommand:
     """Make a command of the program from a function.
 
@@ -142,7 +158,7 @@ def _make_command(command: Callable[..., None]) -> TyperCommand:
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__signature__ = Signature(list(_options(command)))  # type: ignore[attr-defined]
     program = _program()
-    program.command()(run)
+    program.command(cls=Command)(run)
     single: TyperCommand = typer.main.get_command(program)  # type: ignore[assignment]
     return single
 

@@ -107,9 +107,10 @@ def predict(
     ray: Annotated[
         str | None,
         option(
-            "ADDRESS",
-            "Run on a Ray cluster: local to start Ray on this machine, auto for the cluster of "
-            "this machine, or an address. A run that was stopped continues.",
+            "[ADDRESS]",
+            "Run on a Ray cluster: auto for the cluster of this machine, or an address. Without a "
+            "value, at the end or before another option: the cluster of RAY_ADDRESS, or a new one "
+            "on this machine. A run that was stopped continues.",
         ),
     ] = None,
     raw_cells: Annotated[

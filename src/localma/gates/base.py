@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from localma._tasks import run_parts
 from localma._types import AnyArray, Array, Float64, Integers, RandomState, RowMask, Rows
 from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError, unknown_name
@@ -422,14 +423,7 @@ class Gate(BaseEstimator, ABC):
         list of Gate
             The fitted gates, in the order of the jobs.
         """
-        fitted = []
-        for job in jobs:
-            gate = clone(self).set_params(shrinkage=job.shrinkage, random_state=job.random_state)
-            sample = data
-            if job.rows is not None:
-                sample = data.take(job.rows)
-            fitted.append(gate.fit(sample, global_weights=job.global_weights))
-        return fitted
+        return run_parts(_fit_job, (self, data), [(job,) for job in jobs])
 
     @property
     def _can_shrink(self) -> bool:
@@ -631,3 +625,11 @@ def check_inputs(gate: Gate, X: AnyArray) -> None:
             f"This {type(gate).__name__} was fitted on {p} inputs; received an array of shape "
             f"{X.shape}. Pass X of shape (n, {p})."
         )
+
+
+def _fit_job(shared: tuple[Gate, Labelled], job: Job) -> Gate:
+    """Train a copy of a gate on the rows of a job."""
+    gate, data = shared
+    gate = clone(gate).set_params(shrinkage=job.shrinkage, random_state=job.random_state)
+    sample = data if job.rows is None else data.take(job.rows)
+    return gate.fit(sample, global_weights=job.global_weights)

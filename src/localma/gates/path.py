@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from localma._tasks import runner
 from localma._types import Array, Float64, Rows
 from localma.equations import global_average, local_average, row_losses
 from localma.folds import Fold
@@ -141,7 +143,6 @@ class HalvingPath:
         for k, point in enumerate(points):
             if isinstance(point.gate, MLPGate):
                 self.kinds.setdefault(point.name, []).append(k)
-        self.tree_points = [k for k, point in enumerate(points) if isinstance(point.gate, TreeGate)]
         self.trees: dict[tuple[int, int], TreeGate] = {}
         self.n_jobs: int | None = getattr(points[-1].gate, "n_jobs", None)
         self.chunks = [self._make_chunks(train) for train, _ in folds]
@@ -187,7 +188,8 @@ class HalvingPath:
         chunks = self._chunks_of_all_rows()
         continued: list[Training] = []
         fresh: list[Training] = []
-        for k, tree in self._trees_of(None, weights, seeds[0], chosen).items():
+        shared = self.data, self.points
+        for k, tree in _grow_trees(shared, None, weights, seeds[0], chosen).items():
             members[k] = Fitted(None, [tree])
         for k in [k for k in chosen if isinstance(self.points[k].gate, MLPGate)]:
             trainings = self._restarts(k, chunks[self.points[k].name], scaled, seeds, starts or {})
@@ -279,32 +281,18 @@ class HalvingPath:
 
     def _grow_trees(self, folds: Sequence[FoldRows], anchors: Sequence[Float64]) -> None:
         """Grow the trees of all folds, and predict the rows that judge."""
-        tasks = [(f, fold, anchors[f]) for f, fold in enumerate(folds)]
-        if self.tree_points:
+        if not any(isinstance(point.gate, TreeGate) for point in self.points):
+            return
+        shared, sent = (self.data, self.points), runner()
+        tasks = [(fold, anchor, self.seed) for fold, anchor in zip(folds, anchors, strict=True)]
+        if sent is not None:
+            grown = sent(_grow_fold, shared, tasks)
+        else:
             kernel()  # before any thread starts
-            in_threads(self._grow_trees_of_fold, tasks, self.n_jobs)
-
-    def _grow_trees_of_fold(self, f: int, fold: FoldRows, anchor: Float64) -> None:
-        X, P = self.data.table[fold.judging], self.data.P[fold.judging]
-        grown = self._trees_of(fold.train, anchor, self.seed, self.tree_points)
-        for k, gate in grown.items():
-            self.trees[f, k], self.mixtures[f, k] = gate, gate.average(X, P)
-
-    def _trees_of(
-        self, rows: Rows | None, anchor: Array, seed: int, chosen: Sequence[int]
-    ) -> dict[int, TreeGate]:
-        """Gates of trees at some points; those of a kind are all from one training."""
-        kinds: dict[str, list[int]] = {}
-        for k in chosen:
-            if k in self.tree_points:
-                kinds.setdefault(self.points[k].name, []).append(k)
-        trees: dict[int, TreeGate] = {}
-        for points in kinds.values():
-            gate = self.points[points[0]].gate
-            assert isinstance(gate, TreeGate)
-            jobs = [Job(rows, self.points[k].shrinkage, seed, anchor) for k in points]
-            trees |= zip(points, gate.fit_jobs(self.data, jobs), strict=True)
-        return trees
+            grown = in_threads(partial(_grow_fold, shared), tasks, self.n_jobs)
+        for f, trees in enumerate(grown):
+            for k, gate, mixture in trees:
+                self.trees[f, k], self.mixtures[f, k] = gate, mixture
 
     def _trainings_of(self, points: Sequence[int]) -> list[Training]:
         """The trainings of some points in all folds."""
@@ -339,6 +327,38 @@ class HalvingPath:
         gate = self.points[k].gate
         assert isinstance(gate, MLPGate)
         return gate.with_job(self.points[k].shrinkage, seed)
+
+
+def _grow_trees(
+    shared: tuple[Labelled, Sequence[Point]],
+    rows: Rows | None,
+    anchor: Array,
+    seed: int,
+    chosen: Sequence[int],
+) -> dict[int, TreeGate]:
+    """Gates of trees at some points; those of a kind are all from one training."""
+    data, path = shared
+    kinds: dict[str, list[int]] = {}
+    for k in chosen:
+        if isinstance(path[k].gate, TreeGate):
+            kinds.setdefault(path[k].name, []).append(k)
+    trees: dict[int, TreeGate] = {}
+    for points in kinds.values():
+        gate = path[points[0]].gate
+        assert isinstance(gate, TreeGate)
+        jobs = [Job(rows, path[k].shrinkage, seed, anchor) for k in points]
+        trees |= zip(points, gate.fit_jobs(data, jobs), strict=True)
+    return trees
+
+
+def _grow_fold(
+    shared: tuple[Labelled, Sequence[Point]], fold: FoldRows, anchor: Array, seed: int
+) -> list[tuple[int, TreeGate, Array]]:
+    """Grow the trees of one fold, and predict the rows that judge."""
+    data, points = shared
+    X, P = data.table[fold.judging], data.P[fold.judging]
+    trees = _grow_trees(shared, fold.train, anchor, seed, range(len(points)))
+    return [(k, gate, gate.average(X, P)) for k, gate in trees.items()]
 
 
 def make_path(

@@ -6,6 +6,7 @@ from localma.ray.fitting import Arrays, fit, gather
 from localma.ray.job import BlockError
 from localma.ray.predicting import predict, predict_pool
 from localma.ray.running import CandidateFailure, Finished, Workers, connected
+from localma.ray.tasks import on_cluster
 
 __all__ = [
     "Arrays",
@@ -16,6 +17,7 @@ __all__ = [
     "connected",
     "fit",
     "gather",
+    "on_cluster",
     "predict",
     "predict_pool",
 ]

@@ -23,7 +23,7 @@ from localma.model_file import Model
 from localma.production.options import AnswerOptions, Options
 from localma.ray.job import BLOCK_ROWS, Paths, list_blocks, list_files
 from localma.ray.running import Finished, Workers, WorkersOf, make_stages, run_job
-from localma.ray.work import Averaging, Combining, Job, Source
+from localma.ray.work import Averaging, Combining, Job, Source, bytes_per_row
 from localma.tables.files import open_table
 from localma.tables.roles import check_column
 
@@ -226,8 +226,9 @@ def _run(
     job = Job(source, folder, blocks, tuple(inputs), tuple(keep))
     about = {**about, "columns": [*inputs], "keep": [*keep], "batch_rows": batch_rows}
     return run_job(
-        job, stages, about, stops=combining.is_strict, address=address, progress=progress
-    )
+        job, stages, about, row_bytes=bytes_per_row(combining), stops=combining.is_strict,
+        address=address, progress=progress,
+    )  # fmt: skip
 
 
 def _asked_alone(combining: Combining) -> list[str]:

@@ -23,6 +23,8 @@ from localma.ray.work import BATCH_ROWS, Actor, AskingActor, FinishingActor, Job
 from localma.records import Columns, Record
 
 MOST_LISTED = 5
+BLOCKS_IN_STORE = 8
+"""Blocks of predictions in the object store, per process of a job with one pool per candidate."""
 LOCAL = "local"
 
 
@@ -150,11 +152,13 @@ class Finished(Record):
 def connected(address: str | None = None) -> Iterator[ModuleType]:
     """Connect to a cluster, unless this process is connected.
 
-    Without an address, Ray starts on this machine. It listens on 127.0.0.1, without a dashboard
-    and without usage statistics.
+    Without an address, or with an empty one, it is that of the variable RAY_ADDRESS. If there is
+    none, Ray starts on this machine. It then listens on 127.0.0.1, without a dashboard and without
+    usage statistics.
     """
-    is_local = address in (None, LOCAL)
-    if is_local and "ray" not in sys.modules and "RAY_ADDRESS" not in os.environ:
+    address = address or os.environ.get("RAY_ADDRESS") or LOCAL
+    is_local = address == LOCAL
+    if is_local and "ray" not in sys.modules:
         # Ray reads this when it is imported; otherwise it listens on the address of the network.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -164,7 +168,7 @@ def connected(address: str | None = None) -> Iterator[ModuleType]:
         return
     options: dict[str, Any] = {"include_dashboard": False} if is_local else {}
     ray.init(
-        address=address or os.environ.get("RAY_ADDRESS", LOCAL),
+        address=address,
         log_to_driver=False,
         logging_level=logging.WARNING,
         **options,
@@ -203,11 +207,15 @@ def make_stages(workers: WorkersOf, names: Sequence[str]) -> list[Stage]:
 
 @dataclass
 class Run:
-    """One run of a job: passes over the blocks that are not finished."""
+    """One run of a job: passes over the blocks that are not finished.
+
+    row_bytes : size of the predictions of a row that stages pass on.
+    """
 
     ray: ModuleType
     job: Job
     stages: Sequence[Stage]
+    row_bytes: int
     stops: bool
     progress: bool | None
     errors: list[dict[str, Any]] = field(default_factory=list)
@@ -246,7 +254,8 @@ class Run:
             # Items are there at once; tasks that make them would need a processor of their own.
             items = [{"id": number} for number in range(len(blocks))]
             dataset = data.from_items(items, override_num_blocks=len(blocks))
-            for stage, number in zip(self.stages, self.sizes(len(blocks)), strict=True):
+            sizes = self.sizes(len(blocks))
+            for stage, number in zip(self.stages, sizes, strict=True):
                 workers = stage.workers
                 dataset = dataset.map(
                     stage.kind,
@@ -261,7 +270,19 @@ class Run:
                     **({"num_gpus": workers.gpus} if workers.gpus else {}),
                     **({"memory": workers.memory} if workers.memory else {}),
                 )
+            if len(self.stages) > 1:
+                self.limit_store(data, dataset, max(block.rows for block in blocks), sum(sizes))
             yield from dataset.iter_rows()
+
+    def limit_store(self, data: ModuleType, dataset: Any, most_rows: int, processes: int) -> None:
+        """Hold back the first stages when some blocks per process are in the object store."""
+        block_bytes = most_rows * self.row_bytes
+        context = dataset.context
+        # Without a guess of the size of an output, Ray counts 128 MiB until it has seen one.
+        context.target_max_block_size = block_bytes
+        context.execution_options.resource_limits = data.ExecutionResources(
+            object_store_memory=BLOCKS_IN_STORE * processes * block_bytes
+        )
 
     def sizes(self, n_blocks: int) -> list[int]:
         """Number of actors of each stage; an error if the cluster cannot hold them."""
@@ -317,6 +338,7 @@ def run_job(
     stages: Sequence[Stage],
     about: dict[str, Any],
     *,
+    row_bytes: int,
     stops: bool,
     address: str | None,
     progress: bool | None,
@@ -328,6 +350,7 @@ def run_job(
     job : what the actors know, with all blocks
     stages : the pools of actors
     about : what the results depend on; a folder with other results is refused
+    row_bytes : size of the predictions of a row, for the limit of the object store
     stops : whether the first error ends the job
     """
     began = monotonic()
@@ -336,7 +359,8 @@ def run_job(
     errors: list[dict[str, Any]] = []
     if pending:
         with connected(address) as ray:
-            run = Run(ray, replace(job, blocks=tuple(pending)), stages, stops, progress)
+            rest = replace(job, blocks=tuple(pending))
+            run = Run(ray, rest, stages, row_bytes, stops, progress)
             run.all_passes()
             errors = run.errors
     folder.end()

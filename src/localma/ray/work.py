@@ -474,6 +474,12 @@ def packed(states: Sequence[Predicted]) -> bytes:
     return stream.getvalue()
 
 
+def bytes_per_row(combining: Combining) -> int:
+    """Size of the packed predictions of a row."""
+    row = combining.nothing(1)
+    return row.P.nbytes + row.asked.nbytes + row.failed.nbytes
+
+
 def unpacked(content: bytes, combining: Combining) -> list[Predicted]:
     """Read what `packed` wrote; no predictions from no bytes."""
     if not content:

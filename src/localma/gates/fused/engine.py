@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import joblib
 import numpy as np
@@ -24,6 +24,8 @@ from localma.trees.boosting import kernel as tree_kernel
 
 if TYPE_CHECKING:
     from localma.gates.fused.kernel import BlockDerivative
+
+Result = TypeVar("Result")
 
 _LARGEST_BLOCK, _SMALLEST_BLOCK = 192, 64  # rows
 _CACHED_NUMBERS = 2**15  # that a block should not exceed: 128 KiB
@@ -160,9 +162,9 @@ def _evaluation_buffers(stack: Stack, n_rows: int) -> tuple[Float32, Float64]:
 
 
 def in_threads(
-    function: Callable[..., object], tasks: Iterable[tuple[object, ...]], n_jobs: int | None
-) -> None:
-    """Call the function with the arguments of each task, in threads.
+    function: Callable[..., Result], tasks: Iterable[tuple[object, ...]], n_jobs: int | None
+) -> list[Result]:
+    """Call the function with the arguments of each task, in threads; the results in order.
 
     The kernel releases Python's lock. The pool lives no longer than this call, so that a process
     can be forked at any time.
@@ -172,12 +174,9 @@ def in_threads(
     if threads > 1:
         threads = min(threads, _n_threads(n_jobs))
     if threads <= 1:
-        for task in tasks:
-            function(*task)
-        return
+        return [function(*task) for task in tasks]
     with thread_pool(threads) as pool:
-        for _ in pool.map(function, *zip(*tasks, strict=True)):  # raises the errors of tasks
-            pass
+        return list(pool.map(function, *zip(*tasks, strict=True)))
 
 
 def _n_threads(n_jobs: int | None) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from localma._tasks import Runner, runner
 from localma._types import Float32, Float64, Integers
 from localma.errors import InvalidInputError
 from localma.gates.fused.chunks import LANES, Chunks, Sample
@@ -179,6 +180,15 @@ def advance(
     """Run each training up to a share of its steps; seed and rows determine the batches."""
     if not trainings:
         return
+    if (sent := runner()) is not None:
+        _advance_elsewhere(sent, trainings, until, seed)
+    else:
+        _advance_here(trainings, until, seed, n_jobs)
+
+
+def _advance_here(
+    trainings: Sequence[Training], until: float, seed: tuple[int, ...], n_jobs: int | None
+) -> None:
     derivative = compile_loss(trainings[0].chunks.data.loss.derivative)
     groups: dict[tuple[int, ...], list[Training]] = {}
     for training in trainings:
@@ -200,6 +210,29 @@ def advance(
             ]
             in_threads(Training.run, runs, n_jobs)
             report(sum(visit.n_steps for _, visit, _ in runs))
+
+
+def _advance_elsewhere(
+    sent: Runner, trainings: Sequence[Training], until: float, seed: tuple[int, ...]
+) -> None:
+    """Run each training alone, in another process; those on the same rows share them."""
+    of_id = {id(training.chunks): training.chunks for training in trainings}
+    numbers = {key: number for number, key in enumerate(of_id)}
+    tasks = [
+        (numbers[id(training.chunks)], replace(training, chunks=None), until, seed)  # type: ignore[arg-type]
+        for training in trainings
+    ]
+    states = sent(_advance_alone, list(of_id.values()), tasks)
+    for training, (progress, done, converged) in zip(trainings, states, strict=True):
+        training.progress, training.done, training.converged = progress, done, converged
+
+
+def _advance_alone(
+    shared: Sequence[Chunks], number: int, training: Training, until: float, seed: tuple[int, ...]
+) -> tuple[Progress, int, bool]:
+    training.chunks = shared[number]
+    _advance_here([training], until, seed, n_jobs=1)
+    return training.progress, training.done, training.converged
 
 
 def _steps_left(training: Training, until: float) -> int:
