@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias
@@ -273,7 +274,7 @@ class Pool:
         """Whether some candidate is still to be fitted on the sample."""
         return bool(self.own_names)
 
-    @property
+    @cached_property
     def takes(self) -> RowMask:
         """Whether candidate j takes the predictions of candidate m: (M, M)."""
         takes = np.zeros((len(self.names), len(self.names)), dtype=bool)
