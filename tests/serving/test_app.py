@@ -548,7 +548,7 @@ def test_answers_that_turn_slow_leave_the_event_loop(folder):
         return X[:, 0]
 
     seconds = 0.0
-    model = LocalMARegressor({"f": remembering}, gate="equal").fit(X, Y)
+    model = LocalMARegressor({"f": remembering}, gate="equal").fit(X, X[:, 0])
     app, here = served(model, folder, quick=True), threading.current_thread()
     seconds = 0.11
     threads.clear()

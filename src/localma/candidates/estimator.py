@@ -211,7 +211,7 @@ def linear_predictions(model: FittedModel, X: AnyArray) -> Array | None:
     if kind.__name__ not in LINEAR or kind is not getattr(library, kind.__name__, None):
         return None
     state = vars(model)
-    coefficients, intercept = state.get("coef_"), state.get("intercept_")
+    coefficients, intercept = state.get("coef_"), state.get("intercept_", 0.0)
     if not isinstance(coefficients, np.ndarray) or "predict" in state:
         return None
     fits = X.shape[1:] == coefficients.shape[-1:] and 0 < len(X) <= FEW_ROWS
