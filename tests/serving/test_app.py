@@ -538,6 +538,24 @@ class TestLimits:
         assert answers == model.predict(X[:60]).tolist()
 
 
+def test_answers_that_turn_slow_leave_the_event_loop(folder):
+    """A model that was quick at its probe must not hold up checks of health for long."""
+    threads = []
+
+    def remembering(X):
+        threads.append(threading.current_thread())
+        time.sleep(seconds)
+        return X[:, 0]
+
+    seconds = 0.0
+    model = LocalMARegressor({"f": remembering}, gate="equal").fit(X, X[:, 0])
+    app, here = served(model, folder, quick=True), threading.current_thread()
+    seconds = 0.11
+    threads.clear()
+    assert [infer(app, X[:1]).status for _ in range(5)] == [200] * 5
+    assert [thread is here for thread in threads] == [True, True, True, False, False]
+
+
 def test_columns_are_quick_and_functions_are_not(columns):
     assert columns[1].is_quick
     assert isinstance(columns[1].model.pool_.candidates[0], Column)

@@ -427,10 +427,10 @@ class _LocalMA(BaseEstimator):
         inputs = self.gate_features_.transform(X)
         if self._allows_missing:
             check_finite(inputs)
-        weights = self._in_container(self.gate_.predict_weights(inputs), X)
-        if return_support:
-            return weights, self.gate_.support(inputs)
-        return weights
+        if not return_support:
+            return self._in_container(self.gate_.predict_weights(inputs), X)
+        weights, support = self.gate_.weights_and_support(inputs)
+        return self._in_container(weights, X), support
 
     def weight_band(self, X: Table, level: float = 0.9) -> tuple[Any, Any]:
         """Band that covers the optimal weights in about `level` of the rows.

@@ -17,7 +17,7 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from localma._types import AnyArray, Array, Integers, RandomState, RowMask, Rows
+from localma._types import AnyArray, Array, Float64, Integers, RandomState, RowMask, Rows
 from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row, verdict
@@ -401,6 +401,26 @@ class ShrunkGate(Gate):
         check_is_fitted(self)
         return np.ones(len(X)) if self.support_ is None else self.support_(np.asarray(X))
 
+    def weights_and_support(self, X: Inputs) -> tuple[Array, Array]:
+        """Return what `predict_weights` and `support` return, in one pass if weights fade.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array (n, p), or whatever the gate takes as inputs.
+
+        Returns
+        -------
+        ((n, M) array, (n,) array)
+            The weights and the support.
+        """
+        check_is_fitted(self)
+        is_one_pass = self.fades and self.answer_.stack is not None and isinstance(X, np.ndarray)
+        if not is_one_pass:
+            return super().weights_and_support(X)
+        support = np.empty(len(X))
+        return self._evaluate(self.answer_, X, support=support), support
+
     def outside(self, X: Inputs) -> Outside | None:
         """Describe the rows without local weights.
 
@@ -648,15 +668,24 @@ class ShrunkGate(Gate):
         weights = {k: self._evaluate(mixtures[k], X) for k in set(answers)}
         return [weights[k] for k in answers]
 
-    def _evaluate(self, mixed: MixedGates, X: Inputs, P: Array | None = None) -> Array:
-        """Weights of a mixture, faded, or the predictions averaged with them."""
+    def _evaluate(
+        self,
+        mixed: MixedGates,
+        X: Inputs,
+        P: Array | None = None,
+        support: Float64 | None = None,
+    ) -> Array:
+        """Weights of a mixture, faded, or the predictions averaged with them.
+
+        support : (n,) to which the support is written, for a mixture with a stack that fades.
+        """
         X, P, *_ = plain_arrays(X, P)
         fading = self._fading() if mixed.gates else None
         if self.n_features_in_ and isinstance(X, np.ndarray) and mixed.stack is not None:
             check_inputs(self, X)
             n_jobs = getattr(self.base, "n_jobs", None)
             trees = mixed.tree_weights(X, fading, n_jobs)
-            return evaluate(mixed.stack, X, fading, P, n_jobs, trees=trees)
+            return evaluate(mixed.stack, X, fading, P, n_jobs, trees=trees, support=support)
         if fading is None:
             weights = mixed.predict_weights(X)
         else:

@@ -393,6 +393,21 @@ class Gate(BaseEstimator, ABC):
         """
         return np.ones(len(X))
 
+    def weights_and_support(self, X: Inputs) -> tuple[Array, Array]:
+        """Return what `predict_weights` and `support` return, in one pass if that is faster.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array (n, p), or whatever the gate takes as inputs.
+
+        Returns
+        -------
+        ((n, M) array, (n,) array)
+            The weights and the support.
+        """
+        return self.predict_weights(X), self.support(X)
+
     def outside(self, X: Inputs) -> Outside | None:
         """Describe the rows without local weights.
 

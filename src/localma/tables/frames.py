@@ -77,6 +77,8 @@ def column_names(X: TableLike) -> list[Any] | None:
     >>> column_names(np.zeros((3, 2))) is None
     True
     """
+    if isinstance(X, np.ndarray):
+        return None
     if _is_pandas_or_polars(X):
         return list(X.columns)
     frame = _as_frame(X)

@@ -61,11 +61,13 @@ def evaluate(
     n_jobs: int | None = None,
     out: Float64 | None = None,
     trees: Float64 | None = None,
+    support: Float64 | None = None,
 ) -> Float64:
     """Weights of each row, or the predictions averaged with them, in one pass.
 
     X : (n, p); trees : (n, M) weights to add to those of the stack before they fade;
-    P : None, (n, M) or (n, M, K) -> (n, M), (n,) or (n, K), written to `out` if given.
+    P : None, (n, M) or (n, M, K) -> (n, M), (n,) or (n, K), written to `out` if given;
+    support : (n,) to which the support is written, if weights fade.
     """
     M, n = len(stack.constant), len(X)
     n_columns = M
@@ -78,9 +80,9 @@ def evaluate(
     if n > EVALUATED_ROWS:
         kernel()  # before any thread starts
         slices = [slice(k, k + EVALUATED_ROWS) for k in range(0, n, EVALUATED_ROWS)]
-        arrays = X, None if P is None else predictions, out, trees
+        arrays = X, None if P is None else predictions, out, trees, support
         blocks = [tuple(a if a is None else a[rows] for a in arrays) for rows in slices]
-        in_threads(lambda x, p, o, t: evaluate(stack, x, fading, p, 1, o, t), blocks, n_jobs)
+        in_threads(lambda x, p, *others: evaluate(stack, x, fading, p, 1, *others), blocks, n_jobs)
     else:
         guard, power, towards, floor = _fading_arrays(stack, fading, X.shape[1])
         _check_buffers(stack, X, guard, towards)
@@ -88,11 +90,13 @@ def evaluate(
             raise InvalidInputError(
                 f"Weights of trees must have shape ({n}, {M}); received {trees.shape}. Fit again."
             )
+        assert support is None or support.shape == (n,)
         kernel().evaluate(
             np.ascontiguousarray(X, np.float64), stack.standards, stack.networks, stack.sizes,
             stack.settings, stack.thetas, stack.constant, *guard, power, towards, floor,
             *_evaluation_buffers(stack, n), np.ascontiguousarray(predictions, np.float64), out,
             np.empty((0, M)) if trees is None else trees,
+            np.empty(0) if support is None else support,
         )  # fmt: skip
     if P is not None and P.ndim == 2:
         return out[:, 0]
