@@ -22,10 +22,10 @@ SECONDS ?= 600
 COVERAGE := 97
 SEED ?= 0
 # Tests that `make core-only` leaves out, since `make quick` has run them: the numbers are the same
-# with and without extras, and studies and benchmarks need the extras. All other files run in both.
-SAME_WITH_EXTRAS := band benchmarks crossfitted deep_studies dependence dependence_study \
-  empirical_studies evidence fast_predict global_gate large_n logits memorised mlp_gate \
-  monitor_study safety shrunk_gate stacking standardized_outputs studies theory tree_gate trees
+# with and without extras. None of them asks what is installed. All other files run in both.
+SAME_WITH_EXTRAS := band crossfitted dependence dependence_study empirical_studies evidence fast_predict \
+  global_gate logits memorised mlp_gate monitor_study shrunk_gate stacking \
+  standardized_outputs theory tree_gate trees
 
 # The build packages are pinned, too: pip reads the first variable, or the second since 25.3.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
