@@ -178,7 +178,10 @@ def in_threads(
     if threads > 1:
         threads = min(threads, _n_threads(n_jobs))
     if threads <= 1:
-        return [function(*task) for task in tasks]
+        results = []
+        for task in tasks:  # a comprehension would be one more frame
+            results.append(function(*task))
+        return results
     with thread_pool(threads) as pool:
         return list(pool.map(function, *zip(*tasks, strict=True)))
 
