@@ -164,7 +164,10 @@ class TestProtocol:
         assert call(app, "POST", "/v2/models/sale/infer", rows_document(X[:1])).status == 404
         response = call(app, "GET", INFER)
         assert (response.status, response.headers["allow"]) == (405, "POST")
-        assert call(app, "GET", "/nothing").document == {"error": "Not Found"}
+        assert "/openapi.json lists the paths" in response.document["error"]
+        missing = call(app, "GET", "/docs")
+        assert missing.status == 404
+        assert "/openapi.json lists the paths" in missing.document["error"]
 
     def test_the_description_lists_every_path(self, columns):
         document = call(app_of(columns), "GET", "/openapi.json").document
@@ -548,7 +551,7 @@ def test_answers_that_turn_slow_leave_the_event_loop(folder):
         return X[:, 0]
 
     seconds = 0.0
-    model = LocalMARegressor({"f": remembering}, gate="equal").fit(X, X[:, 0])
+    model = LocalMARegressor({"f": remembering}, gate="equal").fit(X, X[:, 2])
     app, here = served(model, folder, quick=True), threading.current_thread()
     seconds = 0.11
     threads.clear()

@@ -49,6 +49,10 @@ REFUSAL_SECONDS = 0.2
 EXTENSIONS = ["binary_tensor_data"]
 OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")
 """Paths that need no token, since they tell nothing."""
+UNROUTED = {
+    404: "There is nothing at this path. GET /openapi.json lists the paths.",
+    405: "This path has another method. GET /openapi.json lists the paths with their methods.",
+}
 INTERNAL = "Internal error. The log of the service has it under the id of the request."
 
 
@@ -286,9 +290,8 @@ def _document(document: Mapping[str, Json], status: int = 200) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     """Errors of the router in the form of the protocol."""
     assert isinstance(error, HTTPException)
-    return Response(
-        error_document(str(error.detail)), error.status_code, dict(error.headers or {}), JSON
-    )
+    message = UNROUTED.get(error.status_code, str(error.detail))
+    return Response(error_document(message), error.status_code, dict(error.headers or {}), JSON)
 
 
 def error_response(error: Exception) -> Response:

@@ -34,7 +34,7 @@ from localma.serving.schema import Model, Schema
 from localma.serving.settings import Settings
 from localma.tables.frames import take_rows
 
-QUICK_SECONDS = 0.005
+QUICK_SECONDS = 0.01
 """An answer that takes less than this may hold up the event loop."""
 QUICK_ROWS = 64
 QUICK_KINDS = (EstimatorCandidate, Column, Stacked)
