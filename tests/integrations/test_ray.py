@@ -71,6 +71,7 @@ def cluster(tmp_path_factory):
             "health_check_period_ms": 1_000,
             "health_check_timeout_ms": 10_000,  # a busy machine is not a lost node
             "health_check_failure_threshold": 5,
+            "prestart_worker_first_driver": False,  # processes that no test would use
         }
         head = {**NODE, "num_cpus": 0, "include_dashboard": False, "_system_config": quick}
         made = Cluster(initialize_head=True, head_node_args=head)
