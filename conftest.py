@@ -39,12 +39,18 @@ def _closure(modules: set[str]) -> set[str]:
     waiting, complete = list(modules), set()
     while waiting:
         name = waiting.pop()
-        base = SOURCE.joinpath(*name.split("."))
-        for file in (base.with_suffix(".py"), base / "__init__.py"):
-            if name not in complete and file.is_file():
-                waiting += _imported(_at_import(_parse(file).body))
-        complete.add(name)
+        if name not in complete:
+            complete.add(name)
+            waiting += _imported_by(name, SOURCE)
     return complete
+
+
+@cache
+def _imported_by(module: str, source: Path) -> set[str]:
+    """What a module of the source tree imports; of other modules, nothing is known."""
+    base = source.joinpath(*module.split("."))
+    files = [file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()]
+    return {name for file in files for name in _imported(_at_import(_parse(file).body))}
 
 
 @cache

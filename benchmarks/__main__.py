@@ -77,7 +77,7 @@ def publish(stored: dict[str, Any]) -> None:
     """Draw the figures of a run and put its table on the page."""
     for picture in pictures.draw(stored, PICTURES):
         print(picture.relative_to(HOME.parent))
-    pictures.put_table(stored, README)
+    pictures.put_table(stored | pictures.separate(HOME / "results"), README)
     print(README.relative_to(HOME.parent))
 
 
@@ -106,7 +106,8 @@ def main(arguments: list[str] | None = None) -> None:
     if given.command == "peers":
         install(given.names)
     elif given.command == "table":
-        print(pictures.table(json.loads(given.file.read_text())))
+        stored = json.loads(given.file.read_text())
+        print(pictures.table(stored | pictures.separate(given.file.parent)))
     elif given.command == "draw":
         for path in pictures.draw(json.loads(given.file.read_text()), PICTURES):
             print(path)

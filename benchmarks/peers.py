@@ -6,6 +6,7 @@ and two lines through a pipe.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -26,9 +27,24 @@ REQUIREMENTS = {
     "jax": (*CONSTRAINTS, "jax==0.10.2"),
     "deskit": (*CONSTRAINTS, "deskit==1.3.2.3", "scikit-learn"),
     "lightgbm": (*CONSTRAINTS, "lightgbm==4.7.0", "scikit-learn"),
-    "deslib": ("deslib==0.3.7", "scikit-learn==1.5.2", "numpy<2"),
-}
-"""Packages of each environment; DESlib does not work with newer scikit-learn."""
+    "deslib": ("deslib==0.3.7", "scikit-learn==1.5.2", "numpy==1.26.4", "scipy==1.17.1"),
+    "autogluon": (
+        "autogluon.core==1.6.3", "autogluon.features==1.6.3", "pandas==2.3.3",
+        "scikit-learn==1.9.1", "numpy==2.4.6", "scipy==1.17.1",
+    ),
+    "bayesblend": (
+        "bayesblend==0.0.8", "cmdstanpy==1.3.2", "arviz==0.18.0", "pandas==2.3.3",
+        "numpy==1.26.4", "scipy==1.17.1",
+    ),
+    "regularized_neural_ensemblers": (*CONSTRAINTS, "torch==2.13.0", "numpy"),
+}  # fmt: skip
+"""Packages of each environment.
+
+DESlib does not work with newer scikit-learn, AutoGluon not with pandas 3, BayesBlend not with NumPy
+2. Regularized Neural Ensemblers are not on PyPI: copy the folder `regularized_neural_ensemblers` of
+github.com/machinelearningnuremberg/RegularizedNeuralEnsemblers (commit c5617be0ac76) into the
+`site-packages` of their environment.
+"""
 
 
 class PeerError(LocalMAError):
@@ -55,7 +71,9 @@ def install(names: list[str]) -> None:
             continue
         venv.create(_environment_of(name), with_pip=True, clear=True)
         pip = [str(_python_of(name)), "-m", "pip", "--disable-pip-version-check"]
-        subprocess.run([*pip, "install", "--quiet", *wanted], check=True)
+        # The constraints of this repository, which the Makefile exports, contradict some pins.
+        environment = _without("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT")
+        subprocess.run([*pip, "install", "--quiet", *wanted], check=True, env=environment)
         stamp.write_text("\n".join(wanted))
 
 
@@ -68,6 +86,11 @@ def interpreter(name: str) -> Path:
     raise PeerMissingError(
         f"{name} is not installed; python -m benchmarks peers {name} installs it"
     )
+
+
+def _without(*names: str) -> dict[str, str]:
+    """The environment variables of this process but some."""
+    return {name: value for name, value in os.environ.items() if name not in names}
 
 
 def _environment_of(name: str) -> Path:
@@ -84,15 +107,17 @@ class Peer:
     def __init__(self, python: Path, script: Path, arrays: dict[str, NDArray[Any]]) -> None:
         self._folder = tempfile.TemporaryDirectory()
         folder = Path(self._folder.name)
-        self._output, self._errors = folder / "output.npz", folder / "errors"
-        np.savez(folder / "input.npz", **arrays)
+        self._input, self._output = folder / "input.npz", folder / "output.npz"
+        self._errors = folder / "errors"
+        np.savez(self._input, **arrays)
         with self._errors.open("w") as errors:
             self._process = subprocess.Popen(
-                [python, script, folder / "input.npz", self._output],
+                [python, script, self._input, self._output],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                env=_without("PYTHONPATH"),  # other versions than those of its environment
             )
         self._await("ready")
 
@@ -102,9 +127,20 @@ class Peer:
         return cls(interpreter(name), SCRIPTS / f"run_{name}.py", arrays)
 
     def run(self) -> None:
+        self._tell("run")
+
+    def answer(self, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Run the script on new arrays, in the same process, and return its result."""
+        np.savez(self._input, **arrays)
+        for line in ("load", "run", "save"):
+            self._tell(line)
+        with np.load(self._output) as stored:
+            return dict(stored)
+
+    def _tell(self, line: str) -> None:
         stdin = self._process.stdin
         assert stdin is not None
-        stdin.write("run\n")
+        stdin.write(line + "\n")
         stdin.flush()
         self._await("done")
 

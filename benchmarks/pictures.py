@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import groupby
 from math import ceil, log10
@@ -65,6 +66,24 @@ AIMS: dict[str, dict[str, Aim]] = {
         "share_of_equal_answers_by_16_threads": (AT_LEAST, 1),
         "growth_of_memory": (AT_MOST, 0.02),
     },
+    "serving": {
+        **{
+            f"p50_over_bare_service_{kind}{way}": (AT_MOST, 1.3)
+            for kind in ("linear", "trees")
+            for way in ("", "_in_loop")
+        },
+        **{f"requests_per_second_{kind}": None for kind in ("linear", "trees")},
+        "wrong_or_missing_answers_under_overload": (AT_MOST, 0),
+        "growth_of_memory_in_ten_minutes": (AT_MOST, 0.02),
+    },
+    "ray": {
+        **{
+            f"ratio_ray_to_processes_{part}": (AT_MOST, 1.15)
+            for part in ("predict", "fit", "study")
+        },
+        "ratio_ray_to_one_process_folds": None,
+        "object_store_over_its_bound": (AT_MOST, 1),
+    },
     "start": {
         "import_ratio": (AT_MOST, 1.3),
         "first_fit_seconds": (AT_MOST, 15),
@@ -81,6 +100,46 @@ BLUE, GREY, RED = "#0072B2", "#999999", "#D55E00"
 def by_name(stored: dict[str, Any]) -> dict[str, Any]:
     """Results by benchmark, for files with one benchmark or several."""
     return {stored["benchmark"]: stored} if "benchmark" in stored else stored
+
+
+def separate(folder: Path) -> dict[str, Any]:
+    """Figures of the benchmarks that have commands and files of their own, as far as stored."""
+    found = {}
+    for name, figures in {"serving": _of_serving, "ray": _of_ray}.items():
+        file = folder / f"{name}.json"
+        if file.exists():
+            found[name] = {"reasons": {}} | figures(json.loads(file.read_text()))
+    return found
+
+
+def _of_serving(stored: dict[str, Any]) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for kind, one in stored.get("latency", {}).items():
+        figures[f"p50_over_bare_service_{kind}"] = one["p50 of ours over bare"]
+        figures[f"p50_over_bare_service_{kind}_in_loop"] = one["p50 of ours over bare in the loop"]
+        figures[f"requests_per_second_{kind}"] = one["ours"]["requests_per_second"]
+    loads = [load for kind in stored.get("overload", {}).values() for load in kind.values()]
+    if loads:
+        wrong = sum(load["wrong"] + load["no_answer"] for load in loads)
+        figures["wrong_or_missing_answers_under_overload"] = wrong
+    if "memory" in stored:
+        figures["growth_of_memory_in_ten_minutes"] = stored["memory"]["growth"]
+    return figures
+
+
+def _of_ray(stored: dict[str, Any]) -> dict[str, float]:
+    figures = {
+        f"ratio_ray_to_processes_{part}": stored[part]["median_ratio"]
+        for part in ("predict", "fit", "study")
+        if part in stored
+    }
+    if "folds" in stored:
+        figures["ratio_ray_to_one_process_folds"] = stored["folds"]["median_ratio"]
+    if "memory" in stored:
+        used, bound = stored["memory"]["MiB"], stored["memory"]["bound_of_each_MiB"]
+        largest = max(value for name, value in used.items() if name.startswith("each"))
+        figures["object_store_over_its_bound"] = largest / bound
+    return figures
 
 
 def table(stored: dict[str, Any]) -> str:
@@ -121,8 +180,9 @@ def put_table(stored: dict[str, Any], page: Path) -> None:
     text = page.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    machines = {_machine(result["machine"]) for result in by_name(stored).values()}
-    quick = any(result["quick"] for result in by_name(stored).values())
+    results = by_name(stored).values()
+    machines = {_machine(result["machine"]) for result in results if "machine" in result}
+    quick = any(result.get("quick") for result in results)
     notes = ["Small sizes, do not quote."] * quick + sorted(machines)
     made = "\n\n".join([*notes, table(stored)])
     page.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{after}")

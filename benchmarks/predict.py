@@ -170,7 +170,7 @@ def _many_rows(report: Report, size: Size) -> None:
     for name, reason in absent.items():
         report.missing(f"ratio_{name}_to_predict", reason)
     for name, peer in peers.items():
-        risk = _brier(new, peer.close()["probabilities"])
+        risk = _brier(new, peer.close()["predictions"])
         note = "another method, so no reference"
         row = report.add(Row(work, name, timings[name].seconds, risk, note=note))
         report.ratio(f"ratio_{name}_to_predict", row, ours)

@@ -1,7 +1,8 @@
 """A service under load, compared with a bare FastAPI service around the same models.
 
 ``python -m benchmarks.serving [latency overload memory]`` starts the servers on this machine. It
-stores each part in ``benchmarks/results/serving.json`` and prints it. `overload` needs wrk.
+stores each part in ``benchmarks/results/serving.json`` and prints it. `overload` needs wrk. With
+``--quick --out FILE`` a run takes a minute, to see that it works.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,23 @@ import numpy as np
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "serving.json"
-BLOCKS, REQUESTS, WARM = 20, 100, 2
-"""Rounds of the latency, requests of each target per round, and rounds that do not count."""
-OVERLOAD_SECONDS, MINUTES = 20, 10
+REQUESTS, WARM = 100, 2
+"""Requests of each target per round of the latency, and rounds that do not count."""
+TICKS = os.sysconf("SC_CLK_TCK")
 X_ROW = [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
+@dataclass(frozen=True)
+class Length:
+    """Rounds of the latency, seconds of each overload, and seconds of the load on the memory."""
+
+    blocks: int = 20
+    overload: float = 20.0
+    warm: float = 60.0
+    memory: float = 600.0
+
+
+QUICK = Length(blocks=3, overload=2.0, warm=3.0, memory=10.0)
 INFER = "/v2/models/rent/infer"
 PORT_OF_BARE = 18131
 
@@ -102,8 +117,10 @@ def wait_for(port: int, path: str) -> None:
 
 
 @contextmanager
-def services(kind: str, *options: str) -> Iterator[tuple[int, int, subprocess.Popen[bytes]]]:
-    """Start the bare service and ours: their ports, and our process."""
+def services(
+    kind: str, *options: str
+) -> Iterator[tuple[int, int, dict[str, subprocess.Popen[bytes]]]]:
+    """Start the bare service and ours: their ports, and their processes by name."""
     with tempfile.TemporaryDirectory() as name:
         folders = [Path(name) / part for part in ("bare", "ours")]
         for folder in folders:
@@ -113,12 +130,12 @@ def services(kind: str, *options: str) -> Iterator[tuple[int, int, subprocess.Po
         path, port = folders[0] / "rent.localma", PORT_OF_BARE + 1
         ours = ["-m", "localma", "serve", str(path), "--trust", "--port", str(port), *options]
         with (
-            process([sys.executable, *bare], folders[0], MODELS=str(folders[0])),
+            process([sys.executable, *bare], folders[0], MODELS=str(folders[0])) as other,
             process([sys.executable, *ours], folders[1]) as server,
         ):
             wait_for(PORT_OF_BARE, "/openapi.json")
             wait_for(port, "/v2/health/ready")
-            yield PORT_OF_BARE, port, server
+            yield PORT_OF_BARE, port, {"bare": other, "ours": server}
 
 
 def bodies(n: int = 1) -> dict[str, str]:
@@ -145,27 +162,41 @@ def time_requests(port: int, path: str, body: str, count: int) -> list[float]:
     return seconds
 
 
-def latency() -> dict[str, Any]:
+def latency(length: Length) -> dict[str, Any]:
     """Time of requests for one row; the services take turns."""
     result = {}
     for kind in ("linear", "trees"):
-        with services(kind) as (bare, ours, _):
+        with services(kind) as (bare, ours, servers):
             targets = {
                 "bare": (bare, "/predict", bodies()["bare"]),
                 "bare in the loop": (bare, "/predict-in-loop", bodies()["bare"]),
                 "ours": (ours, INFER, bodies()["ours"]),
             }
             seconds: dict[str, list[float]] = {name: [] for name in targets}
-            for block in range(BLOCKS + WARM):
+            spent = dict.fromkeys(targets, 0.0)
+            for block in range(length.blocks + WARM):
                 for name, target in targets.items():
+                    server = servers[name.split()[0]]
+                    began = processor_seconds(server)
                     times = time_requests(*target, REQUESTS)
                     if block >= WARM:
                         seconds[name] += times
-        result[kind] = {name: _summary(np.array(times)) for name, times in seconds.items()}
+                        spent[name] += processor_seconds(server) - began
+        result[kind] = {
+            name: {**_summary(np.array(times)), "processor_ms": 1e3 * spent[name] / len(times)}
+            for name, times in seconds.items()
+        }
         for name in ("bare", "bare in the loop"):
-            ratio = result[kind]["ours"]["p50_ms"] / result[kind][name]["p50_ms"]
-            result[kind][f"p50 of ours over {name}"] = ratio
+            for key, words in {"p50_ms": "p50", "processor_ms": "processor time"}.items():
+                ratio = result[kind]["ours"][key] / max(result[kind][name][key], 1e-9)
+                result[kind][f"{words} of ours over {name}"] = ratio
     return result
+
+
+def processor_seconds(server: subprocess.Popen[bytes]) -> float:
+    """Seconds of processor time of a server so far."""
+    fields = Path(f"/proc/{server.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def _summary(seconds: np.ndarray[Any, Any]) -> dict[str, float]:
@@ -220,7 +251,7 @@ def load(port: int, connections: int, seconds: float) -> dict[str, float]:
     return result
 
 
-def overload() -> dict[str, Any]:
+def overload(length: Length) -> dict[str, Any]:
     """As many connections as the service may hold, and ten times as many."""
     if shutil.which("wrk") is None:
         raise RuntimeError("overload needs wrk; install it, such as with apt-get install wrk")
@@ -229,18 +260,19 @@ def overload() -> dict[str, Any]:
         with services(kind, "--concurrency", "2", "--queue", "14") as (_, port, _):
             load(port, 4, 2)
             result[kind] = {
-                f"{connections} connections": load(port, connections, OVERLOAD_SECONDS)
+                f"{connections} connections": load(port, connections, length.overload)
                 for connections in (16, 160)
             }
     return result
 
 
-def memory() -> dict[str, Any]:
+def memory(length: Length) -> dict[str, Any]:
     """Memory of a process during ten minutes of load."""
-    with services("linear") as (_, port, server):
-        statm = Path(f"/proc/{server.pid}/statm")
+    with services("linear") as (_, port, servers):
+        statm = Path(f"/proc/{servers['ours'].pid}/statm")
         pages, count = [], 0
-        end_of_warm, end = time.monotonic() + 60, time.monotonic() + 60 + 60 * MINUTES
+        end_of_warm = time.monotonic() + length.warm
+        end = end_of_warm + length.memory
         while time.monotonic() < end:
             count += len(time_requests(port, INFER, bodies()["ours"], 500))
             if time.monotonic() > end_of_warm:
@@ -251,7 +283,7 @@ def memory() -> dict[str, Any]:
     }
 
 
-PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+PARTS: dict[str, Callable[[Length], dict[str, Any]]] = {
     "latency": latency,
     "overload": overload,
     "memory": memory,
@@ -261,10 +293,15 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []])
-    for name in parser.parse_args().parts or PARTS:
-        result = PARTS[name]()
-        stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-        RESULTS.write_text(json.dumps(stored | {name: result}, indent=1) + "\n")
+    parser.add_argument("--quick", action="store_true", help="a short run, whose figures are rough")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where the results are stored")
+    options = parser.parse_args()
+    if options.quick and options.out == RESULTS:
+        parser.error("--quick needs --out, so that rough figures do not replace the stored ones")
+    for name in options.parts or PARTS:
+        result = PARTS[name](QUICK if options.quick else Length())
+        stored = json.loads(options.out.read_text()) if options.out.exists() else {}
+        options.out.write_text(json.dumps(stored | {name: result}, indent=1) + "\n")
         print(json.dumps({name: result}, indent=1), flush=True)
 
 

@@ -76,6 +76,8 @@ class Study:
         study with stored results is not continued with different materials.
     comparison : methods that are compared with the best of the others, if any.
     figures : name -> function of results and a folder that writes figures and returns their paths.
+    draws_of : another study, whose replicates of the same cells draw the same samples; None for
+        draws of its own.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Study:
     comparison: Comparison | None = None
     materials: Callable[[], dict[str, str]] = dict
     figures: Mapping[str, Callable[[Results, Path], list[Path]]] = field(default_factory=dict)
+    draws_of: str | None = None
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -99,7 +102,7 @@ class Study:
 
     def seed(self, keys: Keys, replicate: int) -> np.random.SeedSequence:
         """Seed of one replicate: a hash of study, cell and number, the same on every machine."""
-        text = json.dumps([self.name, dict(keys), replicate], sort_keys=True)
+        text = json.dumps([self.draws_of or self.name, dict(keys), replicate], sort_keys=True)
         return np.random.SeedSequence(int(hashlib.sha256(text.encode()).hexdigest()[:32], 16))
 
     def replicate(self, keys: Keys, replicate: int, methods: Sequence[str]) -> Metrics:

@@ -19,6 +19,8 @@ from studies.harness import Study, load_study, study_names
 from studies.markdown import table
 from studies.pairs import RIGHT, Difference, difference
 from studies.published import find, load_published
+from studies.rivals import RIVALS
+from studies.rivals_results import summary_table
 from studies.storage import Store
 from studies.summary import results_of
 from studies.tables import README, insert, render_stored
@@ -346,6 +348,14 @@ def all_real_data(stored: Stored) -> str:
     )
 
 
+def rivals(stored: Stored) -> str:
+    """The summary of the comparison with other packages."""
+    found = summary_table(stored["rivals"], RIVALS)
+    if not found:
+        raise NotRunError("No replicate of rivals has been run.")
+    return found
+
+
 PAGES: dict[Path, dict[str, Callable[[Stored], str]]] = {
     ROOT / "README.md": {"data": data_of_readme},
     ROOT / "docs" / "results.md": {
@@ -355,6 +365,7 @@ PAGES: dict[Path, dict[str, Callable[[Stored], str]]] = {
         "district": with_district,
         "insurance": insurance,
         "all real data": all_real_data,
+        "rivals": rivals,
     },
 }
 """Page -> the parts that come from results, other than those of the page of the studies."""

@@ -244,6 +244,26 @@ def test_a_peer_works_when_told(tmp_path):
     assert peer.close()["twice"].tolist() == [0, 2, 4]
 
 
+def test_a_peer_answers_for_new_arrays_in_the_same_process(tmp_path):
+    body = "import os\nserve(lambda a: lambda: {'twice': 2 * a['x'], 'process': os.getpid()})\n"
+    peer = Peer(Path(sys.executable), peer_script(tmp_path, body), {"x": np.arange(3)})
+    first, second = (peer.answer({"x": np.arange(n)}) for n in (2, 4))
+    assert first["twice"].tolist() == [0, 2]
+    assert second["twice"].tolist() == [0, 2, 4, 6]
+    assert first["process"] == second["process"]
+    peer.close()
+
+
+def test_a_peer_does_not_see_the_packages_of_this_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "others"))
+    body = "serve(lambda a: lambda: {'path': sys.path})\n"
+    peer = Peer(Path(sys.executable), peer_script(tmp_path, body), {})
+    path = peer.answer({})["path"].tolist()
+    assert str(tmp_path) in path
+    assert str(tmp_path / "others") not in path
+    peer.close()
+
+
 def test_a_peer_that_fails_shows_its_error(tmp_path):
     script = peer_script(tmp_path, "raise RuntimeError('no such luck')\n")
     with pytest.raises(PeerFailedError, match="no such luck"):
@@ -380,3 +400,25 @@ def test_a_figure_without_an_aim_is_shown():
     stored = {"benchmark": "sizes", "reasons": {}, "ratio_processor_time_to_lightgbm_100": 2.5}
     line = "| `ratio_processor_time_to_lightgbm_100` | 2.5 | none |  |"
     assert line in pictures.table(stored).splitlines()
+
+
+def test_the_table_has_the_benchmarks_with_files_of_their_own(tmp_path):
+    one = {"p50 of ours over bare": 1.25, "p50 of ours over bare in the loop": 1.5}
+    latency = {"linear": one | {"ours": {"requests_per_second": 900.0}}}
+    load = {"wrong": 0, "no_answer": 2}
+    memory_used = {"MiB": {"whole 1": 9.0, "each 1": 3.0}, "bound_of_each_MiB": 4.0}
+    serving = {"latency": latency, "overload": {"trees": {"16 connections": load}}}
+    (tmp_path / "serving.json").write_text(json.dumps(serving))
+    ray = {"predict": {"median_ratio": 1.1}, "memory": memory_used}
+    (tmp_path / "ray.json").write_text(json.dumps(ray))
+    lines = pictures.table(pictures.separate(tmp_path)).splitlines()
+    for line in (
+        "| `p50_over_bare_service_linear` | 1.25 | at most 1.3 | yes |",
+        "| `p50_over_bare_service_linear_in_loop` | 1.5 | at most 1.3 | **no** |",
+        "| `requests_per_second_linear` | 900 | none |  |",
+        "| `wrong_or_missing_answers_under_overload` | 2 | at most 0 | **no** |",
+        "| `ratio_ray_to_processes_predict` | 1.1 | at most 1.15 | yes |",
+        "| `object_store_over_its_bound` | 0.75 | at most 1 | yes |",
+    ):
+        assert line in lines
+    assert pictures.separate(tmp_path / "none") == {}

@@ -1836,6 +1836,24 @@ def test_lists_of_columns_take_commas(inside, tmp_path):
     assert "no column 'flat'" in " ".join(missing.stderr.split())
 
 
+FORKED_CALLS = """
+import json, os, sys
+from localma.__main__ import main
+from localma.cli import app
+codes = []
+for number, words in enumerate(sys.argv[1:]):
+    if os.fork() == 0:
+        for stream in (1, 2):
+            os.dup2(os.open(f"{number}.{stream}", os.O_WRONLY | os.O_CREAT), stream)
+        sys.argv = ["localma", *words.splitlines()]
+        sys.exit(main())
+    codes.append(os.waitstatus_to_exitcode(os.wait()[1]))
+print(json.dumps(codes))
+"""
+"""Each call has a process with the streams of a new one, but the program is imported only once."""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on this platform")
 @pytest.mark.parametrize(
     "settings",
     [
@@ -1849,8 +1867,7 @@ def test_terminals_that_lack_signs(folder, tmp_path, settings):
     table = read_table(folder / "test.csv").rename_columns({"pred_north": "pred_上海"})
     csv.write_csv(table, tmp_path / "t.csv")
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONIOENCODING", "LANG")}
-    options = {"env": {**env, **settings}, "encoding": "cp1252", "cwd": tmp_path}
-    for call_to in (
+    calls = (
         ["fit", "t.csv", *fit_to("m.localma", "--gate", "local")],
         ["evaluate", "m.localma", "t.csv", "--no-control"],
         ["weights", "m.localma", "t.csv", "--json"],
@@ -1858,15 +1875,22 @@ def test_terminals_that_lack_signs(folder, tmp_path, settings):
         ["predict", "m.localma", "t.csv", "--out", "-"],
         ["fit", "t.csv", *fit_to("m.localma", "--features", "上")],
         ["fit", "--help"],
-    ):
-        done = program(*call_to, **options)
-        assert "Unicode" not in done.stderr, done.stderr
-        assert done.returncode == (2 if "上" in call_to else 0), done.stderr
-        if call_to[0] == "weights":
-            assert "pred_上海" in json.dumps(json.loads(done.stdout), ensure_ascii=False)
-        if call_to[0] == "evaluate":
-            assert r"pred_\u4e0a\u6d77" in done.stdout.replace("\n", "")
-            assert ("+/-" in done.stdout) == (settings.get("PYTHONIOENCODING") != "cp1252")
+    )
+    command = [sys.executable, "-c", FORKED_CALLS, *("\n".join(words) for words in calls)]
+    options = {"env": {**env, **settings}, "cwd": tmp_path, "check": True, "timeout": 300}
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    codes = json.loads(done.stdout)
+    for number, arguments in enumerate(calls):
+        printed, errors = (
+            (tmp_path / f"{number}.{stream}").read_text("cp1252") for stream in (1, 2)
+        )
+        assert "Unicode" not in errors, errors
+        assert codes[number] == (2 if "上" in arguments else 0), errors
+        if arguments[0] == "weights":
+            assert "pred_上海" in json.dumps(json.loads(printed), ensure_ascii=False)
+        if arguments[0] == "evaluate":
+            assert r"pred_\u4e0a\u6d77" in printed.replace("\n", "")
+            assert ("+/-" in printed) == (settings.get("PYTHONIOENCODING") != "cp1252")
 
 
 # What is printed

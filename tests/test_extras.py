@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,3 +80,16 @@ def test_no_other_module_needs_an_extra_to_be_imported():
     failed = set(done.stdout.split())
     assert "localma.cli.app" in failed
     assert failed <= {name for name, path in files.items() if packages_needed(path) & EXTRAS}
+
+
+def test_core_only_leaves_out_no_test_of_an_absent_package():
+    """It leaves out the files of a list, so a new file runs; those say nothing about extras."""
+    makefile = (SOURCE.parent / "Makefile").read_text("utf-8").replace("\\\n", " ")
+    (listed,) = re.findall(r"^SAME_WITH_EXTRAS := (.*)$", makefile, re.MULTILINE)
+    assert "--ignore=tests/test_%.py" in makefile
+    words = r"MissingDependency|pip install|find_spec|CliRunner|localma\.(?:cli|serving)"
+    about_extras = re.compile(words)
+    for name in listed.split():
+        path = SOURCE.parent / "tests" / f"test_{name}.py"
+        assert not about_extras.search(path.read_text("utf-8")), name
+    assert listed.split() == sorted(set(listed.split()))

@@ -312,7 +312,7 @@ def test_few_calls_lie_between_the_user_and_the_kernel(monkeypatch):
     monkeypatch.setattr(engine.joblib, "cpu_count", lambda: 1)  # threads have stacks of their own
     X = np.random.default_rng(0).normal(size=(80, 2))
     model = LocalMARegressor(CANDIDATES, random_state=0).fit(X, np.abs(X[:, 0]))
-    assert depths["train"] <= 9
-    assert depths.pop("evaluate") <= 12  # networks without a candidate, for `drop`
+    assert depths["train"] <= 10  # parts of a fit may also run elsewhere
+    assert depths.pop("evaluate") <= 13  # networks without a candidate, for `drop`
     model.predict(X)
     assert depths["evaluate"] <= 5

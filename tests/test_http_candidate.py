@@ -324,13 +324,13 @@ def test_an_answer_that_drips_is_cut_off(service: Service, dripped: str) -> None
             handler.wfile.write(head)
         for byte in head if dripped == "headers" else b" " * 200:
             handler.wfile.write(bytes([byte]))
-            time.sleep(0.05)
+            time.sleep(0.2)
         return True
 
     service.behave = drip
     began = time.monotonic()
     assert "did not answer within 0.3 s" in failure(quick(service.url, timeout=0.3, retries=0))
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5.0  # the headers alone take 7 seconds
 
 
 def test_slow_is_not_too_slow(service: Service) -> None:

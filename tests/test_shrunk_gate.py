@@ -15,6 +15,7 @@ from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import locality_gain, smallest_risk
 from localma.folds import make_folds, number_groups
 from localma.gates import EqualGate, GlobalGate, Labelled, MLPGate, ShrunkGate
+from localma.gates.fused.engine import rows_outside
 from localma.gates.fused.policy import budget
 from localma.gates.points import HeldOut
 from localma.gates.support import Support
@@ -594,6 +595,55 @@ class TestBadParameters:
             arrays = local.arrays() | {name: np.zeros((7, 7))}
             with pytest.raises(FileFormatError, match="shape"):
                 ShrunkGate().restore(arrays)
+
+
+def guard_of(X):
+    support = Support.of(X)
+    return support.including(rows_outside(support, X, np.ones(len(X), dtype=bool)))
+
+
+@pytest.mark.parametrize("kind", ["normal", "heavy tails", "correlated", "clusters", "skewed"])
+def test_no_labelled_row_of_a_large_sample_lies_outside(kind):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 4))
+    X = {
+        "normal": X,
+        "heavy tails": rng.standard_t(2, X.shape),
+        "correlated": X @ np.array([[1, 0.9, 0, 0], [0, 0.3, 0, 0], [0, 0, 1, 2], [0, 0, 0, 0.1]]),
+        "clusters": X + 30.0 * (rng.uniform(size=(len(X), 1)) < 5e-4),
+        "skewed": np.exp(2 * X),
+    }[kind]
+    assert guard_of(X)(X).min() > 0.999
+
+
+def test_a_fit_to_a_large_sample_has_its_rows_inside():
+    rng = np.random.default_rng(0)
+    x = rng.standard_t(3, (5_000, 3))
+    P = np.stack([-x[:, 0], x[:, 0]], axis=1)
+    model = LocalMARegressor(random_state=0).fit(x, np.abs(x[:, 0]), predictions=P)
+    assert (Support.of(x)(x) < 0.999).any()
+    assert model.gate_.support(x).min() > 0.999
+
+
+def test_the_share_of_new_rows_outside_falls_with_the_sample():
+    rng = np.random.default_rng(1)
+    new = rng.standard_normal((100_000, 5))
+    outside = []
+    for n in (300, 3_000, 30_000):
+        support = guard_of(rng.standard_normal((n, 5)))
+        outside.append((support(new) < 0.999).mean())
+    assert outside[0] > 1e-3
+    assert max(outside[1:]) < 1e-4
+
+
+def test_a_large_sample_still_has_an_outside():
+    rng = np.random.default_rng(2)
+    angle = rng.uniform(0, 2 * np.pi, 20_000)
+    ring = np.column_stack([np.cos(angle), np.sin(angle)]) + 0.05 * rng.standard_normal((20_000, 2))
+    support = guard_of(ring)
+    assert support(np.array([[0.0, 0.0], [3.0, 0.0]])).max() < 0.1
+    columns = np.column_stack([rng.choice([0.0, 1.0], 20_000), rng.standard_normal(20_000)])
+    assert guard_of(columns)(np.array([[0.5, 0.0]])) < 0.1
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, bool])

@@ -36,10 +36,12 @@ class LookUp(ClassifierMixin, BaseEstimator):
 def prepare(arrays):
     P = np.concatenate([arrays["P"], arrays["P_new"]])
     pool = [LookUp(np.ascontiguousarray(P[:, m])) for m in range(P.shape[1])]
-    selector = METADES(pool, n_jobs=-1).fit(numbered(arrays["X"], 0), arrays["y"])
+    # Shares of hard votes may be zero, and a log loss is then infinite.
+    options = {"voting": "soft", "n_jobs": 1} if "loss" in arrays else {"n_jobs": -1}
+    selector = METADES(pool, **options).fit(numbered(arrays["X"], 0), arrays["y"])
     X = numbered(arrays["X_new"], len(arrays["X"]))
     selector.predict_proba(X[:10])
-    return lambda: {"probabilities": selector.predict_proba(X)}
+    return lambda: {"predictions": selector.predict_proba(X)}
 
 
 serve(prepare)

@@ -9,12 +9,23 @@ import numpy as np
 
 
 def serve(prepare):
-    """Call ``work = prepare(arrays)``, then ``work()`` per line; store its last arrays."""
-    with np.load(sys.argv[1]) as stored:
-        work = prepare(dict(stored))
-    result = {}
+    """Call ``work = prepare(arrays)``, then ``work()`` per line; store its last arrays.
+
+    The line "load" reads new arrays, and the line "save" stores the last ones at once.
+    """
+    work, result = _prepared(prepare), {}
     print("ready", flush=True)
-    for _ in sys.stdin:
-        result = work()
+    for line in sys.stdin:
+        if line.strip() == "load":
+            work = _prepared(prepare)
+        elif line.strip() == "save":
+            np.savez(sys.argv[2], **result)
+        else:
+            result = work()
         print("done", flush=True)
     np.savez(sys.argv[2], **result)
+
+
+def _prepared(prepare):
+    with np.load(sys.argv[1]) as stored:
+        return prepare(dict(stored))

@@ -433,7 +433,7 @@ def _check_arrays(arrays: Arrays) -> None:
             raise FileFormatError(f"The array {shown(name)} has values that are not finite.")
 
 
-def _check_names(names: list[Any], number: int | None, owner: str) -> None:
+def _check_names(names: list[Json], number: int | None, owner: str) -> None:
     """Refuse names of columns or outputs that are not `number` different strings."""
     if not all(isinstance(name, str) for name in names) or not (
         len(set(names)) == len(names) == number

@@ -164,7 +164,10 @@ class TestProtocol:
         assert call(app, "POST", "/v2/models/sale/infer", rows_document(X[:1])).status == 404
         response = call(app, "GET", INFER)
         assert (response.status, response.headers["allow"]) == (405, "POST")
-        assert call(app, "GET", "/nothing").document == {"error": "Not Found"}
+        assert "/openapi.json lists the paths" in response.document["error"]
+        missing = call(app, "GET", "/docs")
+        assert missing.status == 404
+        assert "/openapi.json lists the paths" in missing.document["error"]
 
     def test_the_description_lists_every_path(self, columns):
         document = call(app_of(columns), "GET", "/openapi.json").document
@@ -536,6 +539,24 @@ class TestLimits:
 
         answers = [r.output("predict")[0] for r in asyncio.run(all_rows())]
         assert answers == model.predict(X[:60]).tolist()
+
+
+def test_answers_that_turn_slow_leave_the_event_loop(folder):
+    """A model that was quick at its probe must not hold up checks of health for long."""
+    threads = []
+
+    def remembering(X):
+        threads.append(threading.current_thread())
+        time.sleep(seconds)
+        return X[:, 0]
+
+    seconds = 0.0
+    model = LocalMARegressor({"f": remembering}, gate="equal").fit(X, X[:, 2])
+    app, here = served(model, folder, quick=True), threading.current_thread()
+    seconds = 0.11
+    threads.clear()
+    assert [infer(app, X[:1]).status for _ in range(5)] == [200] * 5
+    assert [thread is here for thread in threads] == [True, True, True, False, False]
 
 
 def test_columns_are_quick_and_functions_are_not(columns):

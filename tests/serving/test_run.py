@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -24,6 +26,8 @@ from tests.serving.server import running
 
 pytestmark = pytest.mark.filterwarnings("ignore::localma.errors.LocalMAWarning")
 X, Y = sample()
+MOST_REQUESTS = 5_000
+"""Requests of a client."""
 
 
 def test_a_service_answers_reloads_and_ends(tmp_path):
@@ -76,34 +80,40 @@ class TestUnderLoad:
         column_model().save(path)
         with running(path, "--workers", 2) as server:
             server.wait_for("ready", count=2)
-            with Load(server, column_model()) as load:
+            with Load(server, column_model().predict(X)) as load:
                 time.sleep(1.0)
                 load.mark()
                 victim = server.wait_for("process started")[0]["process"]
                 subprocess.run(["kill", "-KILL", str(victim)], check=True)
                 server.wait_for("process ended")
-                time.sleep(5.0)
+                time.sleep(6.0)
             server.wait_for("ready", count=3)
         load.check(back_within=5.0)
 
     def test_a_process_starts_while_the_file_is_broken(self, tmp_path):
         path = tmp_path / "model.localma"
-        model = column_model()
-        model.save(path)
+        column_model().save(path)
         with running(path, "--workers", 2, "--reload", 0) as server:
             server.wait_for("ready", count=2)
-            path.write_bytes(b"broken")
-            for entry in server.wait_for("process started", count=2):
-                subprocess.run(["kill", "-KILL", str(entry["process"])], check=True)
-            server.wait_for("fell back", count=2)
-            server.wait_for("ready", count=4)
-            assert server.infer(X[:1]).output("predict") == pytest.approx(model.predict(X[:1]))
+            with Load(server, column_model().predict(X)) as load:
+                time.sleep(0.5)
+                path.write_bytes(b"broken")
+                load.mark()
+                for count, entry in enumerate(server.wait_for("process started", count=2)):
+                    subprocess.run(["kill", "-KILL", str(entry["process"])], check=True)
+                    server.wait_for("fell back", count=count + 1)
+                    server.wait_for("ready", count=count + 3)
+                time.sleep(max(0.0, load.marked + 5.5 - time.monotonic()))
+        load.check(back_within=5.0)
 
     def test_a_broken_file_changes_no_answer(self, tmp_path):
         path = tmp_path / "model.localma"
         column_model().save(path)
         whole = path.read_bytes()
-        with running(path, "--reload", 0.1) as server, Load(server, column_model()) as load:
+        with (
+            running(path, "--reload", 0.1) as server,
+            Load(server, column_model().predict(X)) as load,
+        ):
             time.sleep(0.5)
             load.mark()
             for content in (whole[:100], b"", whole[:-1] + b"x"):
@@ -111,6 +121,7 @@ class TestUnderLoad:
                 time.sleep(0.3)
             path.write_bytes(whole)
             server.wait_for("reloaded")
+            time.sleep(max(0.0, load.marked + 1.5 - time.monotonic()))
         load.check(back_within=1.0)
         assert not load.errors
 
@@ -136,23 +147,28 @@ class TestUnderLoad:
         from tests.loopback import running as candidate_server
 
         service = Service()
-        path = http_model(tmp_path, service.url)
-        with running(path, "--trust", "--timeout", 2) as server:
-            parameters = {"missing": "renormalize", "deadline": 1.0, "candidate_timeout": 0.5}
-            with candidate_server(service):
-                healthy = server.infer(X[:1], parameters=parameters)
-                assert healthy.output("predict") == pytest.approx([X[0].sum() / 2])
-            for _ in range(6):
-                alone = server.infer(X[:1], parameters=parameters)
-                assert alone.output("predict") == pytest.approx([X[0, 1]])
-                assert "vendor" in alone.document["parameters"]["failures"]
-            assert server.metric('breaker_state{candidate="vendor"}') == 2.0
-            assert server.infer(X[:1]).status == 503
-            with candidate_server(Service(service.server_port)):
-                end = time.monotonic() + 5.0
-                while server.infer(X[:1]).status != 200 and time.monotonic() < end:
-                    time.sleep(0.1)
-                assert server.infer(X[:1]).output("predict") == healthy.output("predict")
+        path, both = http_model(tmp_path, service.url), X.sum(axis=1) / 2
+        alone = {"missing": "renormalize", "deadline": 1.0, "candidate_timeout": 0.5}
+        with running(path, "--trust", "--timeout", 2) as server, ExitStack() as later:
+            strict = Load(server, both, allowed=(503,))
+            lenient = Load(server, both, else_=X[:, 1], parameters=alone)
+            with strict, lenient:
+                with candidate_server(service):
+                    time.sleep(1.0)
+                stopped = time.monotonic()
+                time.sleep(2.0)
+                assert server.metric('breaker_state{candidate="vendor"}') > 0.0
+                strict.mark()
+                lenient.mark()
+                later.enter_context(candidate_server(Service(service.server_port)))
+                time.sleep(6.0)
+        strict.check(back_within=5.0)
+        lenient.check(back_within=5.0)
+        # Without the server, one says so, and the other answers with the candidate that is left.
+        assert {reason for _, reason in strict.errors} == {"503"}
+        assert any(stopped < moment < strict.marked for moment, _ in strict.errors)
+        assert not lenient.errors
+        assert any(stopped < moment < lenient.marked for moment in lenient.right_alone)
 
 
 def http_model(folder, url):
@@ -168,12 +184,17 @@ def http_model(folder, url):
 
 
 class Load:
-    """Threads that ask for single rows until the block ends."""
+    """Threads that ask for single rows until the block ends.
 
-    def __init__(self, server, model, threads=4):
-        self.server, self.expected = server, model.predict(X)
+    expected : the right answers. else_ : the right answers of which the response says that a
+    candidate failed. allowed : statuses of errors. fields : more fields of the requests.
+    """
+
+    def __init__(self, server, expected, *, else_=None, allowed=(429, 503), threads=4, **fields):
+        self.server, self.expected, self.fields = server, expected, fields
+        self.expected_alone, self.allowed = else_, allowed
         self.stopped = threading.Event()
-        self.right, self.wrong, self.errors = [], [], []
+        self.right, self.right_alone, self.wrong, self.errors = [], [], [], []
         self.marked = 0.0
         self.threads = [
             threading.Thread(target=self._ask, args=(k,), daemon=True) for k in range(threads)
@@ -193,24 +214,36 @@ class Load:
         self.marked = time.monotonic()
 
     def _ask(self, k):
-        while not self.stopped.wait(0.005):
+        for _ in range(MOST_REQUESTS):
+            if self.stopped.wait(0.005):
+                return
             k = (k + 1) % len(X)
             try:
-                response = self.server.infer(X[k : k + 1])
-            except OSError as error:
-                self.errors.append((time.monotonic(), repr(error)))
-                continue
-            if response.status != 200:
-                self.errors.append((time.monotonic(), str(response.status)))
-            elif response.output("predict") == pytest.approx([self.expected[k]], rel=1e-9):
-                self.right.append(time.monotonic())
-            else:
-                self.wrong.append(response.body)
+                self._note(k, self.server.infer(X[k : k + 1], **self.fields))
+            except (OSError, http.client.HTTPException) as error:  # of a process that was killed
+                self.errors.append((time.monotonic(), type(error).__name__))
+
+    def _note(self, k, response):
+        now = time.monotonic()
+        if response.status != 200:
+            (self.errors if response.status in self.allowed else self.wrong).append(
+                (now, str(response.status))
+            )
+            return
+        has_failed = "vendor" in response.document.get("parameters", {}).get("failures", "")
+        expected = self.expected_alone if has_failed else self.expected
+        if response.output("predict") == pytest.approx([expected[k]], rel=1e-9):
+            (self.right_alone if has_failed else self.right).append(now)
+        else:
+            self.wrong.append(response.body)
 
     def check(self, back_within):
-        """Every answer is right, and errors end soon after the mark."""
+        """Every answer is right or an explicit error, and errors end soon after the mark."""
+        assert not any(thread.is_alive() for thread in self.threads)
         assert not self.wrong
         assert len(self.right) > 50
-        late = [error for error in self.errors if error[0] > self.marked + back_within]
-        assert not late
-        assert [moment for moment in self.right if moment > self.marked + back_within / 2]
+        back = self.marked + back_within
+        assert not [error for error in self.errors if error[0] > back]
+        assert not [moment for moment in self.right_alone if moment > back]
+        assert [moment for moment in self.right if self.marked < moment <= back]
+        assert [moment for moment in self.right if moment > back]

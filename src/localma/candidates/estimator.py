@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from localma._types import Array
+from localma._types import AnyArray, Array
 from localma.candidates.base import Candidate, Inputs
 from localma.candidates.batches import BatchSize
 from localma.candidates.outputs import Classes, Labels, Output, Table, Task, as_labels
@@ -89,6 +90,10 @@ class EstimatorCandidate(Candidate):
             )
 
     def _answer(self, X: Table, task: Task) -> Output:
+        if task == "regression" and self._feature_names is None and isinstance(X, np.ndarray):
+            values = linear_predictions(self.model, X)
+            if values is not None:
+                return values
         has_probabilities = task == "classification" and hasattr(self.model, "predict_proba")
         output: Output = getattr(self.model, "predict_proba" if has_probabilities else "predict")(X)
         if task == "regression" or has_probabilities:
@@ -114,8 +119,10 @@ class EstimatorCandidate(Candidate):
             From a data frame, the columns that the model was fitted on.
         """
         X = super().select(X)
+        if self._feature_names is None:
+            return X
         names = column_names(X)
-        if self._feature_names is None or names is None or names == self._feature_names:
+        if names is None or names == self._feature_names:
             return X
         return pick_columns(X, self._feature_names)
 
@@ -182,6 +189,36 @@ def check_fitted(model: FittedModel) -> None:
 def has_sklearn_tags(model: FittedModel) -> bool:
     """Whether scikit-learn can tell if it is a classifier, which is true for CatBoost as well."""
     return isinstance(model, BaseEstimator) or hasattr(model, "__sklearn_tags__")
+
+
+FEW_ROWS = 64
+"""Rows for which the checks of scikit-learn take much longer than a linear model."""
+LINEAR = ("LinearRegression", "Ridge", "RidgeCV", "Lasso", "LassoCV", "ElasticNet", "ElasticNetCV")
+"""Classes of scikit-learn whose prediction is ``X @ coef_.T + intercept_``."""
+
+
+def linear_predictions(model: FittedModel, X: AnyArray) -> Array | None:
+    """Predict a few rows (n, p) with a linear model of scikit-learn, without its checks.
+
+    The numbers are those of its `predict`, bit by bit: the operations are the same. None for other
+    models, and if the checks would convert or refuse the rows.
+
+    >>> from sklearn.linear_model import LinearRegression
+    >>> line = LinearRegression().fit([[0.0], [1.0]], [1.0, 3.0])
+    >>> linear_predictions(line, np.array([[2.0]])).round(6).tolist()
+    [5.0]
+    """
+    library, kind = sys.modules.get("sklearn.linear_model"), type(model)
+    if kind.__name__ not in LINEAR or kind is not getattr(library, kind.__name__, None):
+        return None
+    state = vars(model)
+    coefficients, intercept = state.get("coef_"), state.get("intercept_", 0.0)
+    if not isinstance(coefficients, np.ndarray) or "predict" in state:
+        return None
+    fits = X.shape[1:] == coefficients.shape[-1:] and 0 < len(X) <= FEW_ROWS
+    if not fits or X.dtype != np.float64 or not np.isfinite(X).all():
+        return None
+    return np.asarray(X @ coefficients.T + intercept)
 
 
 def refuse_classifier(model: FittedModel, name: str) -> None:

@@ -90,7 +90,7 @@ def as_rows(X: Table) -> tuple[list[str] | None, list[Json]]:
     return None, _all_plain(X)  # type: ignore[arg-type]
 
 
-def _all_plain(rows: Iterable[Any]) -> list[Json]:
+def _all_plain(rows: Iterable[object]) -> list[Json]:
     plain: list[Json] = []
     for index, row in enumerate(rows):
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from time import perf_counter
 from typing import NamedTuple
 
@@ -138,7 +139,7 @@ class Pool:
         """Whether some candidate is still to be fitted on the sample."""
         return bool(self.own_names)
 
-    @property
+    @cached_property
     def takes(self) -> RowMask:
         """Whether candidate j takes the predictions of candidate m: (M, M)."""
         takes = np.zeros((len(self.names), len(self.names)), dtype=bool)

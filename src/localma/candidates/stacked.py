@@ -158,6 +158,7 @@ def prediction_columns_of(
 ) -> PredictionColumns:
     """Name the columns of predictions (n, M) or (n, M, K) by candidate, and class or output.
 
+    >>> import numpy as np
     >>> prediction_columns_of(["a"], np.ones((1, 1, 2)), None, OutputNames()).names
     ['a: 0', 'a: 1']
     """

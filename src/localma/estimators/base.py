@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from localma._types import AnyArray, Array, Float64, RandomState, RowMask
 from localma.candidates import Pool
-from localma.candidates.conversion import Models
+from localma.candidates.conversion import Model, Models
 from localma.candidates.given import Predictions
 from localma.candidates.outputs import Labels, Output, OutputNames, Table, Task
 from localma.checks.cautions import Caution
@@ -352,7 +352,7 @@ class _LocalMA(BaseEstimator):
     def add(
         self,
         name: str,
-        candidate: Any,
+        candidate: Model | None,
         X: Table,
         y: Output,
         sample_weight: ArrayLike | None = None,
@@ -427,10 +427,10 @@ class _LocalMA(BaseEstimator):
         inputs = self.gate_features_.transform(X)
         if self._allows_missing:
             check_finite(inputs)
-        weights = self._in_container(self.gate_.predict_weights(inputs), X)
-        if return_support:
-            return weights, self.gate_.support(inputs)
-        return weights
+        if not return_support:
+            return self._in_container(self.gate_.predict_weights(inputs), X)
+        weights, support = self.gate_.weights_and_support(inputs)
+        return self._in_container(weights, X), support
 
     def weight_band(self, X: Table, level: float = 0.9) -> tuple[Any, Any]:
         """Band that covers the optimal weights in about `level` of the rows.

@@ -17,7 +17,7 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from localma._types import AnyArray, Array, Integers, RandomState, RowMask, Rows
+from localma._types import AnyArray, Array, Float64, Integers, RandomState, RowMask, Rows
 from localma.equations import local_average
 from localma.errors import FileFormatError, InvalidInputError
 from localma.evidence import RULES, LocalityGain, locality_gain, mean_and_error, once_a_row, verdict
@@ -42,13 +42,14 @@ from localma.gates.base import (
 )
 from localma.gates.constant import WEIGHT_FLOOR, find_global_weights
 from localma.gates.fused.chunks import ORDERED_ROWS, ordered_by_content
-from localma.gates.fused.engine import evaluate
+from localma.gates.fused.engine import evaluate, rows_outside
 from localma.gates.fused.policy import Budget, budget, judging_folds
 from localma.gates.intervals import Calibration, HeldRows
 from localma.gates.labelled import Inputs, Labelled, plain_arrays
 from localma.gates.mlp import MLPGate
 from localma.gates.path import Starts, make_path
 from localma.gates.points import NETWORK_STRENGTHS, HeldOut, MixedGates, Point, make_points
+from localma.gates.sample import MEASURED_ROWS
 from localma.gates.support import Fading, Outside, Support
 from localma.tables.frames import take_rows
 
@@ -272,9 +273,7 @@ class ShrunkGate(Gate):
         self.answer_ = MixedGates.of(finals, shares)
         self.support_ = None
         if self.guard and data.n_inputs > 0:
-            self.support_ = Support.of(
-                data.table, data.sample_weight > 0, self.answer_.predict_weights
-            )
+            self.support_ = self._measured_support(data)
         self.calibration_ = self._calibrate(held_out, useful_folds)
         return self
 
@@ -401,6 +400,26 @@ class ShrunkGate(Gate):
         """
         check_is_fitted(self)
         return np.ones(len(X)) if self.support_ is None else self.support_(np.asarray(X))
+
+    def weights_and_support(self, X: Inputs) -> tuple[Array, Array]:
+        """Return what `predict_weights` and `support` return, in one pass if weights fade.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array (n, p), or whatever the gate takes as inputs.
+
+        Returns
+        -------
+        ((n, M) array, (n,) array)
+            The weights and the support.
+        """
+        check_is_fitted(self)
+        is_one_pass = self.fades and self.answer_.stack is not None and isinstance(X, np.ndarray)
+        if not is_one_pass:
+            return super().weights_and_support(X)
+        support = np.empty(len(X))
+        return self._evaluate(self.answer_, X, support=support), support
 
     def outside(self, X: Inputs) -> Outside | None:
         """Describe the rows without local weights.
@@ -649,15 +668,24 @@ class ShrunkGate(Gate):
         weights = {k: self._evaluate(mixtures[k], X) for k in set(answers)}
         return [weights[k] for k in answers]
 
-    def _evaluate(self, mixed: MixedGates, X: Inputs, P: Array | None = None) -> Array:
-        """Weights of a mixture, faded, or the predictions averaged with them."""
+    def _evaluate(
+        self,
+        mixed: MixedGates,
+        X: Inputs,
+        P: Array | None = None,
+        support: Float64 | None = None,
+    ) -> Array:
+        """Weights of a mixture, faded, or the predictions averaged with them.
+
+        support : (n,) to which the support is written, for a mixture with a stack that fades.
+        """
         X, P, *_ = plain_arrays(X, P)
         fading = self._fading() if mixed.gates else None
         if self.n_features_in_ and isinstance(X, np.ndarray) and mixed.stack is not None:
             check_inputs(self, X)
             n_jobs = getattr(self.base, "n_jobs", None)
             trees = mixed.tree_weights(X, fading, n_jobs)
-            return evaluate(mixed.stack, X, fading, P, n_jobs, trees=trees)
+            return evaluate(mixed.stack, X, fading, P, n_jobs, trees=trees, support=support)
         if fading is None:
             weights = mixed.predict_weights(X)
         else:
@@ -666,6 +694,15 @@ class ShrunkGate(Gate):
         if P is None:
             return weights
         return local_average(weights, P)
+
+    def _measured_support(self, data: Labelled) -> Support:
+        """Measure the sample, with every labelled row inside."""
+        weighted = data.sample_weight > 0
+        support = Support.of(data.table, weighted, self.answer_.predict_weights)
+        if weighted.sum() <= MEASURED_ROWS:
+            return support
+        n_jobs = getattr(self.base, "n_jobs", None)
+        return support.including(rows_outside(support, data.table, weighted, n_jobs))
 
     def _fading(self) -> Fading | None:
         if self.support_ is None:

@@ -121,7 +121,7 @@ class Saved:
         return values if self.axes else values.item()
 
 
-def is_count(value: Any) -> bool:
+def is_count(value: object) -> bool:
     """Whether a value is a positive integer.
 
     >>> is_count(3), is_count(0), is_count(True), is_count(2.0)
@@ -130,7 +130,7 @@ def is_count(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     """Whether a value is a real number: infinity is allowed, NaN and booleans are not."""
     return isinstance(value, Real) and not isinstance(value, bool) and value == value
 
@@ -392,6 +392,21 @@ class Gate(BaseEstimator, ABC):
             Numbers from 0 to 1.
         """
         return np.ones(len(X))
+
+    def weights_and_support(self, X: Inputs) -> tuple[Array, Array]:
+        """Return what `predict_weights` and `support` return, in one pass if that is faster.
+
+        Parameters
+        ----------
+        X : n inputs
+            An array (n, p), or whatever the gate takes as inputs.
+
+        Returns
+        -------
+        ((n, M) array, (n,) array)
+            The weights and the support.
+        """
+        return self.predict_weights(X), self.support(X)
 
     def outside(self, X: Inputs) -> Outside | None:
         """Describe the rows without local weights.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from sklearn.base import clone
@@ -151,7 +151,7 @@ class MixedGates:
         in_threads(add, [(rows,) for rows in slices], n_jobs)
         return weights
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave the stack out of a pickle: it repeats the gates."""
         return {name: value for name, value in vars(self).items() if name != "stack"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ WeightFunction: TypeAlias = Callable[[Array], Array]
 """Weights of a gate that do not fade: (n, p) -> (n, M)."""
 
 MEASURED_ROWS = 1024
-"""At most this many rows, evenly spaced, show directions, distances and gaps."""
+"""At most this many rows, evenly spaced, show directions, distances and gaps. See `widened`."""
 
 LINEAR = 2.5
 """Deviations from the median up to which inputs count linearly; beyond, logarithmically.
@@ -73,6 +73,12 @@ RARE = 5e-5
 
 THINNING = 2.0
 """Factor of the rate at which distances grow away from the centre, since few rows measure it."""
+
+INSIDE = 0.4
+"""Largest excess, relative to the reach, at which the support is still .999."""
+
+LEAST_REACH = 1 / 3
+"""Part of the reach of a scaled distance that stays if other rows are farther away."""
 
 FAR = 1.0
 """Reach of a plain distance beyond the largest of the sample, relative to that."""
@@ -131,10 +137,19 @@ class Measured:
         """Excess of the distance from the nearest landmark, scaled and plain: (n, 2)."""
         if not len(self.landmarks):
             return np.zeros((len(z), 0))
-        _, _, _, top, reach, plain_top, plain_reach = self.spacing.tolist()
-        nearest = np.sqrt(_squared_distances(z, self.landmarks).min(axis=1))
-        scaled = nearest / growth(eccentricity(t, self.origin, self.weight), self.spacing)
-        return np.column_stack([(scaled - top) / reach, (nearest - plain_top) / plain_reach])
+        return (self.nearest(t, z) - self.spacing[[3, 5]]) / self.spacing[[4, 6]]
+
+    def nearest(self, t: Float64, z: Float64) -> Float64:
+        """Distance from the nearest landmark, over its expected growth, and plain: (n, 2)."""
+        plain = np.sqrt(_squared_distances(z, self.landmarks).min(axis=1))
+        scaled = plain / growth(eccentricity(t, self.origin, self.weight), self.spacing)
+        return np.column_stack([scaled, plain])
+
+    def depth_in_gaps(self, t: Float64, z: Float64) -> Float64:
+        """Distance from the nearer end of each gap, over its reach; negative outside: (n, g)."""
+        both = np.hstack([t, z])[:, self.gap_at]
+        low, high, reach = self.gaps.T
+        return np.minimum(both - low, high - both) / reach
 
 
 def squash(x: Float64, centre: Float64, scale: Float64) -> Float64:
@@ -207,6 +222,33 @@ def measure(X: Table, row_mask: RowMask, weights: WeightFunction | None = None) 
         directions, z.min(axis=0), z.max(axis=0), least_reach, most_reach, landmarks, spacing,
         gaps, gap_at,
     )  # fmt: skip
+
+
+def widened(m: Measured, x: Float64) -> Measured:
+    """Measurements with more labelled rows (k, p) inside: wider ends, and no gaps that have rows.
+
+    The reach beyond the ends stays, but rows are no longer expected beyond that of distances.
+    """
+    low, high = (squash(end, m.centre, m.scale) for end in (m.low, m.high))
+    t = np.clip(squash(x, m.centre, m.scale), low, high)
+    z = (t - m.origin) @ m.directions.T
+    is_gap = (m.depth_in_gaps(t, z) < INSIDE).all(axis=0)
+    spacing = m.spacing.copy()
+    if len(m.landmarks):
+        farthest = eccentricity(t, m.origin, m.weight).max(initial=0.0)
+        spacing[1] = max(spacing[1], farthest)
+        edge = spacing[3] + spacing[4]  # beyond which few rows are expected
+        tops = replace(m, spacing=spacing).nearest(t, z).max(axis=0, initial=0.0)
+        spacing[[3, 5]] = np.maximum(spacing[[3, 5]], tops)
+        spacing[4] = max(edge - spacing[3], LEAST_REACH * spacing[4])
+    return replace(
+        m,
+        least=np.minimum(m.least, z.min(axis=0, initial=np.inf)),
+        most=np.maximum(m.most, z.max(axis=0, initial=-np.inf)),
+        spacing=spacing,
+        gaps=m.gaps[is_gap],
+        gap_at=m.gap_at[is_gap],
+    )
 
 
 def _without_copies(x: Float64) -> Float64:

@@ -10,16 +10,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from localma._types import Array, Float64, RowMask
+from localma._types import AnyArray, Array, Float64, RowMask
 from localma.equations import softmax
 from localma.errors import FileFormatError
 from localma.gates.base import Arrays, Saved, read_state
 from localma.gates.labelled import Table
-from localma.gates.sample import FARTHEST, Measured, WeightFunction, measure, squash, stretch
+from localma.gates.sample import (
+    FARTHEST,
+    Measured,
+    WeightFunction,
+    measure,
+    squash,
+    stretch,
+    widened,
+)
 
 POWER = 8
 """Exponent that makes the support fall abruptly at the reach."""
@@ -95,6 +102,15 @@ class Support:
             row_mask = np.ones(len(X), dtype=bool)
         return cls(measure(X, row_mask, weights))
 
+    def including(self, X: Array) -> Support:
+        """Return the guard with these labelled rows (k, p) inside.
+
+        >>> support = Support.of(np.r_[:40, 60:100][:, None] / 100)
+        >>> support(np.array([[0.5]])).round(2), support.including([[0.5]])(np.array([[0.5]]))
+        (array([0.]), array([1.]))
+        """
+        return Support(widened(self.measured, np.asarray(X, dtype=np.float64)))
+
     @classmethod
     def restore(cls, arrays: Arrays, n_inputs: int) -> Support:
         """Restore a guard from named arrays; refuse any that `__call__` could not use."""
@@ -118,7 +134,7 @@ class Support:
             )
         return cls(measured)
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, AnyArray]:
         """Return the fitted state as named arrays."""
         return {field.name: getattr(self.measured, field.name) for field in fields(Measured)}
 
@@ -146,7 +162,7 @@ class Support:
             np.maximum(high, m.high), finite
         )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave the derived arrays out of a pickle."""
         return {"measured": self.measured}
 
@@ -211,8 +227,7 @@ class Support:
         inputs = np.maximum((low - t) / m.low_reach, (t - high) / m.high_reach)
         z = (np.clip(t, low, high) - m.origin) @ m.directions.T
         directions = np.maximum((m.least - z) / m.least_reach, (z - m.most) / m.most_reach)
-        both = np.hstack([t, z])[:, m.gap_at]
-        gaps = np.minimum(both - m.gaps[:, 0], m.gaps[:, 1] - both) / m.gaps[:, 2]
+        gaps = m.depth_in_gaps(t, z)
         return [inputs, gaps, directions, m.distances(np.clip(t, low, high), z)]
 
 

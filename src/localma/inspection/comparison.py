@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +20,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from localma._types import Array, Rows
+from localma.candidates.outputs import Table
 from localma.checks.cautions import Caution, warn
 from localma.checks.fit import LEAST_ROWS, worse_than_constant
 from localma.checks.training_rows import Gap, SampleLosses, caution_of_gaps, find_gaps
@@ -326,7 +327,7 @@ class ComparisonDisplay(Display):
     def from_estimator(
         cls,
         model: Model,
-        X: Any,
+        X: Table,
         y: ArrayLike,
         *,
         sample_weight: ArrayLike | None = None,
@@ -452,7 +453,7 @@ class ComparisonDisplay(Display):
 
 def evaluate(
     model: Model,
-    X: Any,
+    X: Table,
     y: ArrayLike,
     *,
     sample_weight: ArrayLike | None = None,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from localma._optional import optional
 from localma._types import AnyArray, Array, Float64, Rows
+from localma.candidates.outputs import Table
 from localma.errors import unknown_name
 from localma.formatting import number, short
 from localma.inspection import display
@@ -98,7 +99,7 @@ class ImportanceDisplay(ListDisplay[FeatureImportance]):
     def from_estimator(
         cls,
         model: Model,
-        X: Any,
+        X: Table,
         *,
         sample_weight: ArrayLike | None = None,
         ax: Axes | None = None,
@@ -316,7 +317,7 @@ class WeightEffectDisplay(ListDisplay[WeightEffect]):
     def from_estimator(
         cls,
         model: Model,
-        X: Any,
+        X: Table,
         *,
         features: Sequence[str | int] | None = None,
         sample_weight: ArrayLike | None = None,
@@ -565,7 +566,7 @@ class WeightMapDisplay(Display):
     def from_estimator(
         cls,
         model: Model,
-        X: Any,
+        X: Table,
         *,
         features: tuple[str | int, str | int] | None = None,
         candidate: str | None = None,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from localma._types import Array
+from localma.candidates.outputs import Table
 from localma.errors import InvalidInputError, NoAnswerError
 from localma.formatting import fixed, percent
 from localma.inspection.observed import Model, Observed, Predictions, observe
@@ -110,7 +110,7 @@ class Explanation(Record):
 
 
 def explain(
-    model: Model, X: Any, row: int, *, predictions: Predictions = None, random_state: int = 0
+    model: Model, X: Table, row: int, *, predictions: Predictions = None, random_state: int = 0
 ) -> Explanation:
     """Explain the prediction of one row of X, and find its region among all rows of X.
 

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import narwhals as nw
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from localma._types import AnyArray, Array, Integers, RowMask, Rows
@@ -136,7 +135,7 @@ def _feature(X: Any, position: int, name: str) -> Feature:
     return _categorical(values, missing, position, name)
 
 
-def _from_array(values: NDArray[Any], position: int, name: str) -> Feature:
+def _from_array(values: AnyArray, position: int, name: str) -> Feature:
     if values.dtype.kind in "iuf":
         return Feature(name, position, "numeric", values.astype(np.float64))
     if values.dtype.kind == "M":

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted
 
 from localma._types import AnyArray, Array, Float64, Integers, RowMask, Rows
-from localma.candidates.outputs import check_no_label_missing, listed, unknown_classes
+from localma.candidates.outputs import Table, check_no_label_missing, listed, unknown_classes
 from localma.checks.losses import check_predictions, check_targets
 from localma.equations import global_average, local_average, row_losses
 from localma.errors import InvalidInputError
@@ -177,7 +177,7 @@ class Observed:
     """
 
     model: Model
-    X: Any
+    X: Table
     y: AnyArray | None
     sample_weight: Array
     weighted: bool
@@ -484,7 +484,7 @@ def _taken(values: NDArray[Scalar] | None, rows: Rows) -> NDArray[Scalar] | None
 
 def observe(
     model: Model,
-    X: Any,
+    X: Table,
     y: ArrayLike | None = None,
     *,
     sample_weight: ArrayLike | None = None,

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.tree import DecisionTreeRegressor
 
 from localma._types import Array, RowMask, Rows
+from localma.candidates.outputs import Table
 from localma.errors import InvalidInputError
 from localma.formatting import mean_loss, percent
 from localma.inspection import display
@@ -278,7 +279,7 @@ class RegionsDisplay(Display):
     def from_estimator(
         cls,
         model: Model,
-        X: Any,
+        X: Table,
         *,
         sample_weight: ArrayLike | None = None,
         ax: Axes | None = None,
@@ -669,7 +670,7 @@ class ErrorByRegionDisplay(Display):
     def from_estimator(
         cls,
         model: Model,
-        X: Any,
+        X: Table,
         y: ArrayLike,
         *,
         sample_weight: ArrayLike | None = None,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from localma._types import Array
+from localma.candidates.outputs import Table
 from localma.errors import InvalidInputError
 from localma.formatting import fixed, percent
 from localma.inspection import display
@@ -103,7 +104,7 @@ class ReliabilityDisplay(Display):
     def from_estimator(
         cls,
         model: Model,
-        X: Any,
+        X: Table,
         y: ArrayLike,
         *,
         sample_weight: ArrayLike | None = None,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import xlogy
 
 from localma._types import Array, Json
+from localma.candidates.outputs import Table
 from localma.checks.cautions import Caution
 from localma.errors import InvalidInputError
 from localma.estimators.base import NO_CLAIM
@@ -537,7 +538,7 @@ class Summary(Record):
 
 def summarize(
     model: Model,
-    X: Any,
+    X: Table,
     y: ArrayLike | None = None,
     *,
     sample_weight: ArrayLike | None = None,

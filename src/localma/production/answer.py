@@ -324,7 +324,7 @@ def record(model: Model, weights: Weights, V: Array, state: Predicted, began: fl
         weights=V,
         asked=state.asked,
         failures=state.failures,
-        support=model.gate_.support(weights.inputs),
+        support=weights.support,
         cost=float(state.asked.sum(axis=0) @ weights.allowance.costs),
         seconds=monotonic() - began,
         candidate_seconds=state.seconds,
@@ -344,21 +344,30 @@ class Weights:
     """
 
     def __init__(self, model: Model, inputs: Inputs, options: Options) -> None:
-        names = model.candidate_names_
-        costs, runs = np.ones(len(names)), None
-        if model.pool_ is not None:
-            costs, runs = model.pool_.costs, model.pool_.takes | np.eye(len(names), dtype=bool)
-        self.allowance = Allowance.of(options, costs, names, runs)
+        names, pool, gate = model.candidate_names_, model.pool_, model.gate_
         self.inputs, self.chooses = inputs, options.chooses
+        costs, runs = np.ones(len(names)), None
+        if pool is not None:
+            costs = pool.costs
+            runs = pool.takes | np.eye(len(names), dtype=bool) if self.chooses else None
+        self.allowance = Allowance.of(options, costs, names, runs)
         self.left_out, self.reference = model.left_out_, model.global_weights_
-        self.all = model.gate_.predict_weights(inputs)
+        self.gate, self._support = gate, None
+        if gate.fades:
+            self.all, self._support = gate.weights_and_support(inputs)
+        else:
+            self.all = gate.predict_weights(inputs)
+
+    @property
+    def support(self) -> Array:
+        """How far the local weights count in each row: (n,)."""
+        return self.gate.support(self.inputs) if self._support is None else self._support
 
     def given(self, failed: RowMask) -> Array:
         """Weights if some candidates (n, M) have failed; a row without any candidate is zero."""
         W = self.all
-        rows = np.flatnonzero((failed & (W > 0.0)).any(axis=1))
-        if len(rows):
-            W = W.copy()
+        if failed.any():
+            W, rows = W.copy(), np.flatnonzero((failed & (W > 0.0)).any(axis=1))
             W[rows] = self._without(failed[rows], rows)
         if not self.chooses:
             return W
@@ -428,11 +437,14 @@ class Predicted:
 
     def note(self, call: Call) -> None:
         """Take the predictions of a call, and note those that are missing."""
-        m = call.m
+        m, n, pieces = call.m, len(self.P), list(call.pieces)
         self.asked[call.rows, m] = True
         self.seconds[m] += call.seconds
-        back, absent = np.zeros(len(self.P), dtype=bool), np.zeros(len(self.P), dtype=bool)
-        for rows, values in list(call.pieces):
+        if len(pieces) == 1 and len(pieces[0][0]) == n and not np.isnan(pieces[0][1]).any():
+            self.P[pieces[0][0], m] = pieces[0][1]
+            return
+        back, absent = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+        for rows, values in pieces:
             known = known_predictions(values[:, np.newaxis])[:, 0]
             self.P[rows[known], m] = values[known]
             back[rows], absent[rows[~known]] = True, True
@@ -528,8 +540,9 @@ class Calls:
 
     def ask(self, needed: RowMask, state: Predicted) -> None:
         """Call candidates for the rows (n, M) that need them, and note what comes back."""
-        self.ask_first(self.first(needed) & ~state.asked, state)
-        for m in np.flatnonzero(self.takes.any(axis=1)).tolist():
+        takers = np.flatnonzero(self.takes.any(axis=1)).tolist()
+        self.ask_first((self.first(needed) if takers else needed) & ~state.asked, state)
+        for m in takers:
             rows = np.flatnonzero(needed[:, m])
             if len(rows):
                 self._combine(m, rows, state)
@@ -564,9 +577,10 @@ class Calls:
 
     def ask_first(self, needed: RowMask, state: Predicted) -> None:
         """Call candidates that do not take the predictions of others for rows (n, M)."""
-        wanted = {
-            m: np.flatnonzero(needed[:, m]) for m in np.flatnonzero(needed.any(axis=0)).tolist()
-        }
+        if needed.all():
+            wanted = dict.fromkeys(range(needed.shape[1]), np.arange(len(needed)))
+        else:
+            wanted = {m: np.flatnonzero(rows) for m, rows in enumerate(needed.T) if rows.any()}
         for call in self.session.ask(wanted):
             self._note(call, state)
 

@@ -201,7 +201,8 @@ class Session:
             for call in admitted:
                 if call not in threaded:
                     self.run_here(call, self.predict)
-            self._wait(threaded)
+            if threaded:
+                self._wait(threaded)
         return calls
 
     def _admit(self, call: Call) -> bool:

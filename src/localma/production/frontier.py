@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from localma._types import Float64
+from localma.candidates.outputs import Table
 from localma.errors import InvalidInputError
 from localma.estimators import LocalMAClassifier, LocalMARegressor
 from localma.formatting import mean_loss, number, percent
@@ -161,7 +162,7 @@ class FrontierDisplay(Display):
 
 def frontier(
     model: LocalMARegressor | LocalMAClassifier,
-    X: Any,
+    X: Table,
     y: ArrayLike,
     *,
     sample_weight: ArrayLike | None,

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
@@ -32,11 +31,13 @@ from localma.serving.protocol import (
     parse_request,
 )
 from localma.serving.service import Service
-from localma.serving.settings import TOKEN
+from localma.serving.settings import TOKEN, Settings
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+Headers = Mapping[bytes, bytes]
+"""Headers of a request as ASGI has them; their names are in small letters."""
 JSON, BINARY = "application/json", "application/octet-stream"
 HEADER_LENGTH = "Inference-Header-Content-Length"
 VERSION = "/versions/{version}"
@@ -48,6 +49,10 @@ REFUSAL_SECONDS = 0.2
 EXTENSIONS = ["binary_tensor_data"]
 OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")
 """Paths that need no token, since they tell nothing."""
+UNROUTED = {
+    404: "There is nothing at this path. GET /openapi.json lists the paths.",
+    405: "This path has another method. GET /openapi.json lists the paths with their methods.",
+}
 INTERNAL = "Internal error. The log of the service has it under the id of the request."
 
 
@@ -182,13 +187,11 @@ def _check_model(service: Service, name: str, version: str | None) -> None:
 def _add_answers(app: FastAPI, service: Service) -> None:
     async def infer(request: Request) -> Response:
         """Predictions for the rows of a request."""
-        path = request.path_params
-        return await _answered(service, request, path["name"], path.get("version"), "infer")
+        return await _routed(service, request, "infer")
 
     async def explain(request: Request) -> Response:
         """The weights and predictions of the candidates behind each prediction."""
-        path = request.path_params
-        return await _answered(service, request, path["name"], path.get("version"), "explain")
+        return await _routed(service, request, "explain")
 
     for endpoint in (infer, explain):
         for version in ("", VERSION):
@@ -202,17 +205,32 @@ def _add_answers(app: FastAPI, service: Service) -> None:
             )
 
 
+async def _routed(service: Service, request: Request, endpoint: str) -> Response:
+    """Answer a request that the router of FastAPI received."""
+    path, headers = request.path_params, dict(request.headers.raw)
+    name, version = path["name"], path.get("version")
+    return await _answered(
+        service, request.scope, headers, request.receive, name, version, endpoint
+    )
+
+
 async def _answered(
-    service: Service, request: Request, name: str, version: str | None, endpoint: str
+    service: Service,
+    scope: Scope,
+    headers: Headers,
+    receive: Receive,
+    name: str,
+    version: str | None,
+    endpoint: str,
 ) -> Response:
     """Read a request, compute, and write the response."""
-    state = request.scope["state"]
+    state = scope["state"]
     _check_model(service, name, version)
     service.check_room()
     service.inside += 1
     try:
-        body = await _read_body(request, service.settings.max_body, service.settings.timeout)
-        parsed = parse_request(body, _header_length(request.headers))
+        body = await _read_body(headers, receive, service.settings)
+        parsed = parse_request(body, _header_length(headers))
         compute = service.infer if endpoint == "infer" else service.explain
         reply = await compute(parsed, state["began"])
     finally:
@@ -227,21 +245,25 @@ async def _answered(
     )
 
 
-async def _read_body(request: Request, most: int, seconds: float) -> bytes:
+async def _read_body(headers: Headers, receive: Receive, settings: Settings) -> bytes:
     """Read the body within a limit of bytes and of time."""
-    if "content-encoding" in request.headers:
+    most, seconds = settings.max_body, settings.timeout
+    if b"content-encoding" in headers:
         raise RequestError("A compressed body is not supported. Send it as it is.", status=415)
-    declared = request.headers.get("content-length", "0")
-    if declared.isdecimal() and int(declared) > most:
+    declared = headers.get(b"content-length", b"0")
+    if declared.isdigit() and int(declared) > most:
         raise _too_large(most)
-    chunks, size = [], 0
+    chunks, size, is_whole = [], 0, False
     try:
         async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
-                size += len(chunk)
+            while not is_whole:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                chunks.append(message.get("body", b""))
+                size, is_whole = size + len(chunks[-1]), not message.get("more_body", False)
                 if size > most:
                     raise _too_large(most)
-                chunks.append(chunk)
     except TimeoutError:
         raise RequestError(f"The body did not arrive within {seconds:g} s.", status=408) from None
     return b"".join(chunks)
@@ -251,10 +273,11 @@ def _too_large(most: int) -> RequestError:
     return RequestError(f"A request may have {most} bytes. Send fewer rows.", status=413)
 
 
-def _header_length(headers: Mapping[str, str]) -> int | None:
-    value = headers.get(HEADER_LENGTH.lower())
-    if value is None:
+def _header_length(headers: Headers) -> int | None:
+    given = headers.get(HEADER_LENGTH.lower().encode())
+    if given is None:
         return None
+    value = given.decode("latin-1")
     if not re.fullmatch(r"[0-9]{1,10}", value):
         raise RequestError(f"{HEADER_LENGTH} must be a number of bytes; received {value[:40]!r}.")
     return int(value)
@@ -267,9 +290,8 @@ def _document(document: Mapping[str, Json], status: int = 200) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     """Errors of the router in the form of the protocol."""
     assert isinstance(error, HTTPException)
-    return Response(
-        error_document(str(error.detail)), error.status_code, dict(error.headers or {}), JSON
-    )
+    message = UNROUTED.get(error.status_code, str(error.detail))
+    return Response(error_document(message), error.status_code, dict(error.headers or {}), JSON)
 
 
 def error_response(error: Exception) -> Response:
@@ -350,8 +372,9 @@ class Door:
             elif answered := scope["method"] == "POST" and ANSWERED.fullmatch(scope["path"]):
                 # The router of FastAPI would take as long as a small answer.
                 name, version, endpoint = answered.groups()
-                request = Request(scope, receive)
-                response = await _answered(self.service, request, name, version, endpoint)
+                response = await _answered(
+                    self.service, scope, headers, receive, name, version, endpoint
+                )
                 await response(scope, receive, answering)
             else:
                 await self.app(scope, receive, answering)
@@ -365,7 +388,7 @@ class Door:
             endpoint = endpoint or getattr(scope.get("route"), "name", "other")
             self._note(scope, request_id, endpoint, status, monotonic() - began, error)
 
-    def _is_refused(self, scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
+    def _is_refused(self, scope: Scope, headers: Headers) -> bool:
         if not self.token or scope["path"] in OPEN_PATHS:
             return False
         expected = b"Bearer " + self.token
@@ -400,4 +423,4 @@ class Door:
 def _request_id(given: bytes) -> str:
     """The id that the client sent, if it is harmless in a log; otherwise a new one."""
     text = given.decode("latin-1")
-    return text if REQUEST_ID.fullmatch(text) else uuid4().hex
+    return text if REQUEST_ID.fullmatch(text) else os.urandom(16).hex()

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
-from math import inf
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -35,12 +34,13 @@ from localma.serving.schema import Model, Schema
 from localma.serving.settings import Settings
 from localma.tables.frames import take_rows
 
-QUICK_SECONDS = 0.005
+QUICK_SECONDS = 0.01
 """An answer that takes less than this may hold up the event loop."""
 QUICK_ROWS = 64
 QUICK_KINDS = (EstimatorCandidate, Column, Stacked)
 """Candidates that compute and never wait for anything."""
-TRIALS = 5
+TRIAL_SECONDS = 0.25
+"""Time for attempts to answer quickly; other work on the machine may slow some down."""
 VERSION = 12
 """Characters of the checksum that are the version of a model."""
 
@@ -192,9 +192,7 @@ def load_and_probe(settings: Settings, folder: Path | None = None) -> Loaded:
     if sha256(path.read_bytes()).hexdigest()[:VERSION] != version:
         raise FileFormatError("The file changed while it was read.")
     schema = Schema.of(model)
-    seconds = _probe(model, settings.timeout)
-    pool = pool_of(model)
-    is_quick = seconds < QUICK_SECONDS and all(map(_computes, pool.candidates))
+    is_quick = _probe(model, settings.timeout)
     return Loaded(model, schema, version, is_quick, stamp)
 
 
@@ -219,11 +217,11 @@ def _waits(candidate: Candidate) -> bool:
     return plain.runs_beside and not plain.runs_here
 
 
-def _probe(model: Model, timeout: float) -> float:
-    """Answer for made-up rows; return the time of one row, infinite without such rows."""
+def _probe(model: Model, timeout: float) -> bool:
+    """Answer for made-up rows; return whether one row is computed quickly, and never waits."""
     if model.probes_ is None or not model.probes_.can_be_made:
         event("not probed", level=logging.WARNING, reason="the file has no made-up inputs")
-        return inf
+        return False
     rows = model.probes_.table()
     model.predict_weights(rows)  # may compile the kernel, which takes longer than an answer may
     result = model.answer(rows, missing="nan", deadline=timeout, breaker=None)
@@ -233,15 +231,20 @@ def _probe(model: Model, timeout: float) -> float:
     if wrong or not (answered.any() or may_be_away):
         reasons = "; ".join(map(str, result.failures[:3])) or "it is not finite"
         raise InvalidInputError(f"The model has no prediction for its made-up inputs: {reasons}.")
-    if not all(_computes(candidate) for candidate in pool_of(model).candidates):
-        return inf
-    return min(_seconds_of_one(model, rows) for _ in range(TRIALS))
+    return all(map(_computes, pool_of(model).candidates)) and _is_quick(model, rows)
 
 
-def _seconds_of_one(model: Model, rows: Table) -> float:
-    began = monotonic()
-    model.answer(take_rows(rows, slice(0, 1)), missing="nan")
-    return monotonic() - began
+def _is_quick(model: Model, rows: Table) -> bool:
+    """Whether one of several answers for a row took no longer than it may in the event loop."""
+    row, end = take_rows(rows, slice(0, 1)), monotonic() + TRIAL_SECONDS
+    while True:
+        began = monotonic()
+        model.answer(row, missing="nan")
+        now = monotonic()
+        if now - began < QUICK_SECONDS:
+            return True
+        if now > end:
+            return False
 
 
 class Watch:

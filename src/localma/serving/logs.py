@@ -10,6 +10,7 @@ from typing import TextIO
 
 from localma._types import Json
 
+ENCODER = json.JSONEncoder(separators=(",", ":"), default=str)
 LOGGER = logging.getLogger("localma.serving")
 
 
@@ -28,7 +29,7 @@ class JsonLines(logging.Formatter):
         """Write one line."""
         moment = datetime.fromtimestamp(record.created, UTC)
         line: dict[str, Json] = {
-            "time": moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z",
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
             **getattr(record, "fields", {}),
@@ -36,7 +37,7 @@ class JsonLines(logging.Formatter):
         if record.exc_info and record.exc_info[0] is not None:
             # Only the type: a message could quote a row.
             line["error_type"] = record.exc_info[0].__name__
-        return json.dumps(line, separators=(",", ":"), default=str)
+        return ENCODER.encode(line)
 
 
 def event(name: str, *, level: int = logging.INFO, **fields: Json) -> None:

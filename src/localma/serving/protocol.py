@@ -28,6 +28,7 @@ NUMBERS = {
     "FP64": "<f8",
 }
 """NumPy's name of each datatype of numbers; BYTES, the other one, holds texts."""
+ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 CONTAINERS = 1024
 """Lists and objects that every document may have; longer ones may have more."""
 LENGTH = 4
@@ -432,7 +433,7 @@ def encode_response(
 
 def as_json(document: Mapping[str, Json]) -> bytes:
     """Write JSON without blanks."""
-    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+    return ENCODER.encode(document).encode()
 
 
 def _as_list(tensor: Tensor) -> list[Json]:

@@ -124,6 +124,7 @@ def _run(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         lifespan="on",
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=max(1, round(settings.grace)),

@@ -31,6 +31,8 @@ MOST_EXPLAINED = 100
 """Rows of a request for explanations."""
 LEEWAY = 1.0
 """Seconds beyond the deadline of an answer after which its thread is given up."""
+SLOW_SECONDS, MOST_SLOW = 0.1, 3
+"""Answers in a row that may hold up the event loop for so long; later ones get a thread."""
 Work = Callable[[], "Reply"]
 FAILURES = "failures"
 """Parameter of a response that names candidates that failed, and why."""
@@ -84,14 +86,14 @@ class Service:
         self.observer = observer
         self.turns = Admission(settings.concurrency, settings.queue)
         self.crew = Crew(settings.concurrency)
-        self.inside = 0
+        self.inside = self.slow = 0
         self.is_ending = False
         metrics.count_load(is_loaded=True)
 
     def replace(self, loaded: Loaded, observer: Observer | None = None) -> None:
         """Answer with another model from now on; answers under way keep theirs."""
         self.close()
-        self.loaded, self.observer = loaded, observer
+        self.loaded, self.observer, self.slow = loaded, observer, 0
         self.metrics.count_load(is_loaded=True)
 
     def close(self) -> None:
@@ -120,10 +122,11 @@ class Service:
         X = self._table(loaded, request, self.settings.max_rows)
         wanted = loaded.schema.chosen(request.outputs, request.is_binary)
         n = n_rows(X)
-        if loaded.is_quick and n <= QUICK_ROWS:
+        if loaded.is_quick and n <= QUICK_ROWS and self.slow < MOST_SLOW:
             options = options_of(request.parameters, None)
             if options.deadline is None and options.timeout is None:
                 answer = self._computed(loaded, X, options)
+                self._note_slow(answer.seconds)
                 return self._reply(loaded, request, answer, wanted)
 
         def work() -> Reply:
@@ -132,6 +135,12 @@ class Service:
             return self._reply(loaded, request, answer, wanted)
 
         return await self._in_turn(work, began)
+
+    def _note_slow(self, seconds: float) -> None:
+        """Count answers in a row that held up the event loop."""
+        self.slow = self.slow + 1 if seconds > SLOW_SECONDS else 0
+        if self.slow == MOST_SLOW:
+            event("answers in threads", level=logging.WARNING, seconds=round(seconds, 3))
 
     async def explain(self, request: InferRequest, began: float) -> Reply:
         """Explain the prediction of each row of a request."""

@@ -191,7 +191,7 @@ def _plain_numbers(column: nw.Series[Any], nullable: bool) -> AnyArray | None:
     return values
 
 
-def _encoded(value: Any) -> bytes:
+def _encoded(value: object) -> bytes:
     """Encode a value uniquely: a tag, the length of the content, the content."""
     tag, content = _tagged(value)
     return b"%s %d " % (tag.encode(), len(content)) + content
@@ -239,7 +239,7 @@ def _array(value: AnyArray) -> tuple[str, bytes]:
     return f"array {value.dtype.str} {value.shape}", np.ascontiguousarray(value).tobytes()
 
 
-def _listed(value: Sequence[Any]) -> tuple[str, bytes]:
+def _listed(value: Sequence[object]) -> tuple[str, bytes]:
     return f"{type(value).__name__} {len(value)}", b"".join(map(_encoded, value))
 
 

@@ -77,6 +77,8 @@ def column_names(X: TableLike) -> list[Any] | None:
     >>> column_names(np.zeros((3, 2))) is None
     True
     """
+    if isinstance(X, np.ndarray):
+        return None
     if _is_pandas_or_polars(X):
         return list(X.columns)
     frame = _as_frame(X)
@@ -328,7 +330,7 @@ def append_columns(X: Inputs, values: Array, names: Sequence[str]) -> Inputs:
     return cast(Inputs, frame.with_columns(columns).to_native())
 
 
-def column_values(X: TableLike, column: ColumnKey) -> NDArray[Any]:
+def column_values(X: TableLike, column: ColumnKey) -> AnyArray:
     """Return one column of X as an array: (n,).
 
     >>> column_values(np.array([[1, 2], [3, 4]]), -1).tolist()

@@ -366,7 +366,7 @@ class EncodedGate(Gate, Generic[R]):
         parameters = self.get_params(deep=False)
         return type(self)(**parameters | {"head": clone(self.head, safe=False)})
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave the open network out of copies and pickles; it is opened again when needed."""
         return {name: v for name, v in super().__getstate__().items() if name != "_features"}
 

@@ -297,7 +297,7 @@ def _array(value: Tensor) -> AnyArray:
     return value.numpy().copy()
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     if isinstance(value, Tensor | np.ndarray):
         return f"a {type(value).__name__} of shape {tuple(value.shape)} and {value.dtype}"
     if isinstance(value, Mapping):

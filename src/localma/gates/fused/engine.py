@@ -6,18 +6,19 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import joblib
 import numpy as np
 
 from localma._signals import thread_pool
-from localma._types import AnyArray, Array, Float32, Float64
+from localma._types import AnyArray, Array, Float32, Float64, RowMask
 from localma.compiled import COMPILING, compiled_module
 from localma.errors import InvalidInputError
 from localma.gates.fused.chunks import LANES
 from localma.gates.fused.networks import Network, Stack
-from localma.gates.support import POWER, Fading
+from localma.gates.labelled import Table, row_slices
+from localma.gates.support import POWER, Fading, Support
 from localma.losses import LOSSES, get_loss
 from localma.trees.boosting import kernel as tree_kernel
 
@@ -60,11 +61,13 @@ def evaluate(
     n_jobs: int | None = None,
     out: Float64 | None = None,
     trees: Float64 | None = None,
+    support: Float64 | None = None,
 ) -> Float64:
     """Weights of each row, or the predictions averaged with them, in one pass.
 
     X : (n, p); trees : (n, M) weights to add to those of the stack before they fade;
-    P : None, (n, M) or (n, M, K) -> (n, M), (n,) or (n, K), written to `out` if given.
+    P : None, (n, M) or (n, M, K) -> (n, M), (n,) or (n, K), written to `out` if given;
+    support : (n,) to which the support is written, if weights fade.
     """
     M, n = len(stack.constant), len(X)
     n_columns = M
@@ -77,9 +80,9 @@ def evaluate(
     if n > EVALUATED_ROWS:
         kernel()  # before any thread starts
         slices = [slice(k, k + EVALUATED_ROWS) for k in range(0, n, EVALUATED_ROWS)]
-        arrays = X, None if P is None else predictions, out, trees
+        arrays = X, None if P is None else predictions, out, trees, support
         blocks = [tuple(a if a is None else a[rows] for a in arrays) for rows in slices]
-        in_threads(lambda x, p, o, t: evaluate(stack, x, fading, p, 1, o, t), blocks, n_jobs)
+        in_threads(lambda x, p, *others: evaluate(stack, x, fading, p, 1, *others), blocks, n_jobs)
     else:
         guard, power, towards, floor = _fading_arrays(stack, fading, X.shape[1])
         _check_buffers(stack, X, guard, towards)
@@ -87,15 +90,31 @@ def evaluate(
             raise InvalidInputError(
                 f"Weights of trees must have shape ({n}, {M}); received {trees.shape}. Fit again."
             )
+        assert support is None or support.shape == (n,)
         kernel().evaluate(
             np.ascontiguousarray(X, np.float64), stack.standards, stack.networks, stack.sizes,
             stack.settings, stack.thetas, stack.constant, *guard, power, towards, floor,
             *_evaluation_buffers(stack, n), np.ascontiguousarray(predictions, np.float64), out,
             np.empty((0, M)) if trees is None else trees,
+            np.empty(0) if support is None else support,
         )  # fmt: skip
     if P is not None and P.ndim == 2:
         return out[:, 0]
     return out
+
+
+def rows_outside(
+    support: Support, X: Table, row_mask: RowMask, n_jobs: int | None = None
+) -> Float64:
+    """Masked rows without full support, found by the kernel: (n, p), (n,) -> (k, p)."""
+    # Two constant weights that fade into each other show the support.
+    weights = np.array([0.75, 0.25])
+    stack, fading = Stack.of(weights, ()), Fading(support, weights[::-1], 0.0)
+    found = []
+    for index in row_slices(len(X), None, 1 + X.shape[1] // 8):  # several blocks for threads
+        x = np.asarray(X[index], dtype=np.float64)[row_mask[index]]
+        found.append(x[evaluate(stack, x, fading, n_jobs=n_jobs)[:, 0] < 0.75 - 1e-12])
+    return np.concatenate(found)
 
 
 def _check_buffers(stack: Stack, X: AnyArray, guard: tuple[Float64, ...], towards: Array) -> None:
@@ -147,7 +166,7 @@ def _evaluation_buffers(stack: Stack, n_rows: int) -> tuple[Float32, Float64]:
 
 
 def in_threads(
-    function: Callable[..., Result], tasks: Iterable[tuple[Any, ...]], n_jobs: int | None
+    function: Callable[..., Result], tasks: Iterable[tuple[object, ...]], n_jobs: int | None
 ) -> list[Result]:
     """Call the function with the arguments of each task, in threads; the results in order.
 
@@ -159,7 +178,10 @@ def in_threads(
     if threads > 1:
         threads = min(threads, _n_threads(n_jobs))
     if threads <= 1:
-        return [function(*task) for task in tasks]
+        results = []
+        for task in tasks:  # a comprehension would be one more frame
+            results.append(function(*task))
+        return results
     with thread_pool(threads) as pool:
         return list(pool.map(function, *zip(*tasks, strict=True)))
 

@@ -959,6 +959,7 @@ _NUMBERS, _TABLE = _read_only(types.float64, 1), _read_only(types.float64, 2)
         _TABLE, _TABLE, _TABLE, _TABLE, _NUMBERS, _TABLE,
         types.float64, _NUMBERS, types.float64, _F, types.float64[:, ::1],
         types.Array(types.float64, 3, "C", readonly=True), types.float64[:, ::1], _TABLE,
+        types.float64[::1],
     )
 )  # fmt: skip
 def evaluate(
@@ -966,6 +967,7 @@ def evaluate(
     thetas: Float32, constant: Float64, columns: Float64, directions: Float64, ends: Float64,
     landmarks: Float64, spacing: Float64, gaps: Float64, power: float, towards: Float64,
     floor: float, workspace: Float32, buffer: Float64, P: Float64, out: Float64, trees: Float64,
+    support: Float64,
 ) -> None:  # fmt: skip
     """Average networks with fixed shares, fade outside the sample, and average predictions.
 
@@ -990,6 +992,7 @@ def evaluate(
     P : (n, M, K) predictions; no rows to get the weights.
     out : (n, K) the average of the predictions, or (n, M) the weights.
     trees : (n, M) weights of trees times their shares, which are added; no rows without trees.
+    support : (n,) the support, if weights fade; empty if it is not wanted.
     """
     units, n_candidates, block = pointer(workspace), constant.size, buffer.shape[1]
     mixed = buffer[:n_candidates]
@@ -1021,6 +1024,8 @@ def evaluate(
                 )  # fmt: skip
                 if share < 1.0:
                     _fade(mixed, row, share, towards, floor)
+                if support.size > 0:
+                    support[origin + row] = share
         _write(mixed, origin, count, P, out)
 
 
