@@ -13,14 +13,22 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+import numpy as np
+
 from localma.storage.whole_files import write_whole
 from studies.findings import NotRunError, Results
 from studies.harness import Study, load_study, study_names
 from studies.markdown import table
-from studies.pairs import RIGHT, Difference, difference
+from studies.pairs import RIGHT, Difference, difference, mean_over
 from studies.published import find, load_published
 from studies.rivals import RIVALS
-from studies.rivals_results import summary_table
+from studies.rivals_results import (
+    compared,
+    is_clearly_behind,
+    label,
+    rivals_run,
+    summary_table,
+)
 from studies.storage import Store
 from studies.summary import results_of
 from studies.tables import README, insert, render_stored
@@ -356,8 +364,31 @@ def rivals(stored: Stored) -> str:
     return found
 
 
+def rivals_of_readme(stored: Stored) -> str:
+    """Mean and median difference to each other package, with and without own models."""
+    results, body = stored["rivals"], []
+    for rival in rivals_run(results, RIVALS):
+        own, default = (
+            list(compared(results, method, rival).values()) for method in ("auto_own", "auto")
+        )
+        counts = f"{sum(one.is_clear for one in own)} / {sum(map(is_clearly_behind, own))}"
+        body.append([label(rival), *_mean_and_median(own), *_mean_and_median(default), counts])
+    if not body:
+        raise NotRunError("No replicate of rivals has been run.")
+    head = [
+        "error minus that of", '`own="auto"`: mean, %', "median", "default: mean, %", "median",
+        '`own="auto"` clearly ahead / behind',
+    ]  # fmt: skip
+    return table(head, body)
+
+
+def _mean_and_median(found: Sequence[Difference]) -> list[str]:
+    median = np.median([100.0 * one.mean / one.risk for one in found])
+    return [mean_over(found, relative=True).words(relative=True), f"{median:+.1f}"]
+
+
 PAGES: dict[Path, dict[str, Callable[[Stored], str]]] = {
-    ROOT / "README.md": {"data": data_of_readme},
+    ROOT / "README.md": {"data": data_of_readme, "rivals": rivals_of_readme},
     ROOT / "docs" / "results.md": {
         "simulations": simulations,
         "real data": real_data,

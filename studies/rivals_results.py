@@ -65,7 +65,8 @@ def rivals_run(results: Results, rivals: Sequence[str]) -> list[str]:
     return there
 
 
-def _is_clearly_behind(one: Difference) -> bool:
+def is_clearly_behind(one: Difference) -> bool:
+    """Whether a method has more risk, beyond three standard errors."""
     return Difference(-one.mean, one.error, one.risk, one.replicates).is_clear
 
 
@@ -88,7 +89,7 @@ def summary_table(results: Results, rivals: Sequence[str]) -> str:
                     f"{min(shares):+.1f} to {max(shares):+.1f}",
                     f"{sum(share < 0 for share in shares)}",
                     str(sum(one.is_clear for one in found)),
-                    str(sum(_is_clearly_behind(one) for one in found)),
+                    str(sum(is_clearly_behind(one) for one in found)),
                 ]
             )
     if not body:
@@ -193,7 +194,7 @@ def _ahead_on_average(found: Compared) -> bool:
 
 
 def _never_behind(found: Compared) -> bool:
-    return not any(_is_clearly_behind(one) for one in found.values())
+    return not any(is_clearly_behind(one) for one in found.values())
 
 
 STATEMENTS = {
