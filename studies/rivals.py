@@ -1,7 +1,7 @@
 """Accuracy compared with other packages, on the data sets and splits of the study "safety".
 
 Every method has the same inputs, predictions and labels of the sample, and predicts the same test
-rows. Each package runs with its defaults in an environment of its own, which
+rows. Each package runs with its defaults in a separate environment, which
 `python -m benchmarks peers` installs. Choices that a package leaves to its user are in the scripts
 `benchmarks/peer_scripts/run_*.py`. scikit-learn and LightGBM run in this process.
 
@@ -99,7 +99,7 @@ _RUNNING: dict[str, Peer] = {}
 
 
 def of_peer(method: str, arrays: dict[str, Any]) -> Array:
-    """Predictions of a package in a process of its own, which is started once."""
+    """Predictions of a package in a separate process, which is started once."""
     peer = _RUNNING.pop(method, None)
     if peer is None:
         peer = Peer.start(method, arrays)
