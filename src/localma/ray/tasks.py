@@ -34,6 +34,11 @@ def on_cluster(address: str | None = None) -> Iterator[None]:
     address : str, optional
         As in `predict`.
 
+    Yields
+    ------
+    None
+        The parts of fits go to the cluster until the block ends.
+
     Examples
     --------
     >>> from localma.ray import on_cluster

@@ -12,7 +12,7 @@ import joblib
 import numpy as np
 
 from localma._signals import thread_pool
-from localma._types import AnyArray, Array, Float32, Float64, RowMask
+from localma._types import AnyArray, Array, Float32, Float64, RowMask, Rows
 from localma.compiled import COMPILING, compiled_module
 from localma.errors import InvalidInputError
 from localma.gates.fused.chunks import LANES
@@ -110,11 +110,14 @@ def rows_outside(
     # Two constant weights that fade into each other show the support.
     weights = np.array([0.75, 0.25])
     stack, fading = Stack.of(weights, ()), Fading(support, weights[::-1], 0.0)
-    found = []
-    for index in row_slices(len(X), None, 1 + X.shape[1] // 8):  # several blocks for threads
+
+    def outside(index: slice | Rows) -> Float64:
         x = np.asarray(X[index], dtype=np.float64)[row_mask[index]]
-        found.append(x[evaluate(stack, x, fading, n_jobs=n_jobs)[:, 0] < 0.75 - 1e-12])
-    return np.concatenate(found)
+        return np.asarray(x[evaluate(stack, x, fading, n_jobs=1)[:, 0] < 0.75 - 1e-12])
+
+    kernel()  # before any thread starts
+    tasks = [(index,) for index in row_slices(len(X), None, 2 * X.shape[1])]
+    return np.concatenate(in_threads(outside, tasks, n_jobs))
 
 
 def _check_buffers(stack: Stack, X: AnyArray, guard: tuple[Float64, ...], towards: Array) -> None:
