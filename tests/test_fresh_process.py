@@ -267,6 +267,7 @@ def interrupted(
     """Exit code and messages of a process that gets a signal; it must end soon after it."""
     (tmp_path / "sitecustomize.py").write_text(INTERRUPT_ITSELF)
     sent, variables = tmp_path / "sent", {"first": str(tmp_path)}
+    sent.unlink(missing_ok=True)
     if moment == "compiling":
         variables["NUMBA_CACHE_DIR"] = str(tmp_path / "empty cache")
     variables |= {"MOMENT": moment, "NUMBER": str(int(number)), "SENT": str(sent)}
@@ -368,8 +369,12 @@ def test_ctrl_c_ends_the_installed_program_as_quietly(tables: Path, tmp_path: Pa
 @posix
 def test_ctrl_c_in_a_script_stays_an_exception(folder: Path, tmp_path: Path) -> None:
     script = "try:\n    import localma\nexcept KeyboardInterrupt:\n    raise SystemExit(7)"
-    code, words = interrupted(["-c", script], folder, tmp_path, "scipy.optimize", signal.SIGINT)
-    assert (code, words) == (7, "")
+    for _ in range(3):  # a package that is being imported may catch every exception
+        code, words = interrupted(["-c", script], folder, tmp_path, "scipy.optimize", signal.SIGINT)
+        assert words == ""
+        if code == 7:
+            return
+    pytest.fail("the script never saw the exception")
 
 
 def leave_pool(
