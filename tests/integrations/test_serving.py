@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -144,7 +146,11 @@ def test_the_description_is_true(server, tmp_path):
     pytest.importorskip("schemathesis")
     done = subprocess.run(
         [
-            *("schemathesis", "run", f"http://127.0.0.1:{server.port}/openapi.json"),
+            *(
+                Path(sys.executable).parent / "schemathesis",
+                "run",
+                f"http://127.0.0.1:{server.port}/openapi.json",
+            ),
             *("--exclude-checks", "positive_data_acceptance"),
             *("--max-examples", "20", "--seed", "0", "--no-color"),
         ],
