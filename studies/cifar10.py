@@ -23,7 +23,7 @@ Differences from the paper, with reasons:
   `ImageGate("cnn")`: three convolutions on augmented pixels. It has few replicates, because one
   takes up to half an hour. It sees 400,000 augmented images, or each image 30 times if that is
   more. It is trained in half precision (bfloat16), which takes 40 % of the processor time. The
-  replicates at rho = .1 and .5 and the first at rho = 1 are older, and in single precision.
+  replicates at rho = .1, .5 and 1 are older, and in single precision.
 - "LocalMA, features" is new: `MLPGate` with 64 units on the first 256 principal components of the
   features of all four networks. Every user of the four candidates could compute them. In "path",
   held-out images choose the shrinkage of that gate, by a `ShrunkGate` over it. These components
